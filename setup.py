@@ -12,7 +12,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-KERNEL = ROOT / "broker" / "warren_broker" / "kernel"
+KERNEL = ROOT / "broker" / "warren_wire" / "kernel"
 BUILD_KERNEL = KERNEL / "build_kernel.py"
 COMPILED = os.environ.get("WARREN_WHEEL_KERNEL") == "in-place"
 """`build.py wheel` says so: it has compiled the kernel beside its sources, from these sources."""
@@ -38,7 +38,7 @@ def kernel_extensions() -> list[Any]:
     build_kernel = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build_kernel)
     if COMPILED:
-        names = [f"warren_broker.kernel.compiled.{name}" for name in build_kernel.MODULES]
+        names = [f"warren_wire.kernel.compiled.{name}" for name in build_kernel.MODULES]
         return [Extension(name, []) for name in names]
     try:
         return list(build_kernel.extensions("build/kernel", Path("broker")))

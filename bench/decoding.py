@@ -12,7 +12,7 @@ from pyspark_warren.blocks import blocks_of
 from pyspark_warren.decode import ARROW_TYPES
 from pyspark_warren.encode import encode_rows
 from pyspark_warren.rows import ClaimedBlock, to_arrow
-from warren_broker.block.block import Block
+from warren_wire.block.block import Block
 
 ROWS = 4_000
 REPEATS = 7

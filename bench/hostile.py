@@ -18,7 +18,7 @@ from bench.peers import Peer, Warren
 from bench.ports import free_ports
 from bench.report import show
 from bench.rounds import Plan, measured, span
-from warren_broker.node_files import READY_FILE
+from warren_wire.node_files import READY_FILE
 
 QUEUE = "good"
 OPERATION_S = 0.01

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAv
 from pyspark_warren.blocks import blocks_of
 from pyspark_warren.encode import encode_rows
 from pyspark_warren.rows import ClaimedBlock, to_arrow
-from warren_broker.block.block import Block
+from warren_wire.block.block import Block
 
 BLOCK_ROWS = 4_000
 PARTITIONS = 2

@@ -14,7 +14,7 @@ from bench.generator import PLACE, Missing
 from bench.processes import disk_bytes
 from warren.connection import Connection
 from warren.local import LocalCluster
-from warren_broker.node_files import READY_FILE
+from warren_wire.node_files import READY_FILE
 
 NODES = 3
 

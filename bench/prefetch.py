@@ -18,7 +18,7 @@ from pyspark_warren.options import parse_options
 from pyspark_warren.surroundings import Surroundings
 from warren import Admin
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
-from warren_broker.block.block import encode
+from warren_wire.block.block import encode
 
 MESSAGES: Final = 1_000
 BATCHES: Final = 200

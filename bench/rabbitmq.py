@@ -18,7 +18,7 @@ from bench.generator import PLACE, Missing
 from bench.ports import free_ports
 from bench.processes import disk_bytes
 from warren.local import guard
-from warren_broker.amqp091.wire.codec import PROTOCOL_HEADER
+from warren_wire.amqp091.codec import PROTOCOL_HEADER
 
 NODES = 3
 SUITE = "forky"

@@ -17,7 +17,7 @@ from warren.claims import ClaimReader
 from warren.connection import Connection
 from warren.local import LocalCluster
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
-from warren_broker.block.block import encode
+from warren_wire.block.block import encode
 
 MESSAGES = 20_000
 BODY_BYTES = 100

@@ -28,7 +28,7 @@ STATE = ROOT / ".warren"
 LOGS = STATE / "logs"
 PREPARING = STATE / "preparing.lock"
 SOURCES = ("raft", "broker", "python", "connector")
-KERNEL = ROOT / "broker" / "warren_broker" / "kernel"
+KERNEL = ROOT / "broker" / "warren_wire" / "kernel"
 KERNEL_STAMP = ".kernel"
 KERNEL_BUILT_WITH = ("cython", "setuptools")
 KERNEL_NICENESS = 10
@@ -315,7 +315,7 @@ def _ensure_kernel() -> bool:
     _remove_compiled_kernel()
     worked = console.quiet(
         "compiling the kernel",
-        [str(python()), "-m", "warren_broker.kernel.build_kernel", "-v"],
+        [str(python()), "-m", "warren_wire.kernel.build_kernel", "-v"],
         LOGS / "kernel.log",
         env=environment(),
         cwd=ROOT,

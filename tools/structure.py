@@ -15,7 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = {
+    "warren_wire": ROOT / "broker",
     "warren_raft": ROOT / "raft",
+    "warren_machines": ROOT / "broker",
     "warren_broker": ROOT / "broker",
     "warren": ROOT / "python",
     "pyspark_warren": ROOT / "connector",
@@ -24,7 +26,7 @@ Graph = Mapping[str, set[str]]
 
 
 def modules() -> dict[str, Path]:
-    """Map the dotted names of the four packages to their files."""
+    """Map the dotted names of the six packages to their files."""
     found = {}
     for package, base in SOURCES.items():
         for path in sorted((base / package).rglob("*.py")):
@@ -108,6 +110,22 @@ def cycles(edges: Graph) -> list[list[str]]:
     return sorted(found)
 
 
+def first_folder(name: str) -> str:
+    """Return the package of a module: the first folder of its import package, or itself there."""
+    return ".".join(name.split(".")[:2])
+
+
+def package_cycles() -> list[list[str]]:
+    """Return the packages that import each other in a circle."""
+    between: dict[str, set[str]] = defaultdict(set)
+    for name, targets in graph(modules()).items():
+        here = first_folder(name)
+        between[here] |= {first_folder(target) for target in targets} - {here, *SOURCES}
+        for target in targets:
+            between[first_folder(target)] |= set()
+    return cycles(between)
+
+
 def class_names(known: Mapping[str, Path]) -> dict[str, list[str]]:
     """Map class names that are defined more than once to the modules that define them."""
     places = defaultdict(list)
@@ -152,7 +170,9 @@ def report(draw: bool) -> None:
     known = modules()
     edges = graph(known)
     found = cycles(edges)
-    print(f"modules: {len(known)}")
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in known.values())
+    print(f"modules: {len(known)}, product lines: {lines:,}")
+    print(f"cycles between packages: {len(package_cycles())}")
     print(f"import cycles: {len(found)}, of sizes {[len(one) for one in found]}")
     for one in found:
         print("  " + " ".join(one))

@@ -99,7 +99,9 @@ NICENESS = 10
 have time limits of their own, whatever else the machine does. With 5 the sections that compute
 ended four minutes before those of Spark, which then left a core idle."""
 TYPED = (
+    "broker/warren_wire",
     "raft/warren_raft",
+    "broker/warren_machines",
     "broker/warren_broker",
     "python/warren",
     "connector/pyspark_warren",

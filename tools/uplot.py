@@ -17,7 +17,7 @@ from tools import console
 from tools.environment import LOGS, ROOT
 
 VERSION: Final = "1.6.32"
-PLACE: Final = ROOT / "broker" / "warren_broker" / "http_api" / "uplot"
+PLACE: Final = ROOT / "broker" / "warren_broker" / "http" / "uplot"
 DIGESTS: Final = {
     "LICENSE": "8f989229699b4fe2f1a0432d0e9edc338a8a911e250e2d1b01ecd770a5f5b1bd",
     "dist/uPlot.esm.js": "5dd9b3281aa64b461b42d9945f6adb2649d346502b12281a9ae0d46599a80eba",

@@ -23,8 +23,8 @@ from tools.structure import SOURCES
 from warren import ClaimReader, Connection, StageWriter
 from warren.stages import publish_batch, register_sink
 from warren_broker import config
-from warren_broker.block import block_encoding
 from warren_broker.node import Node
+from warren_wire.block import block_encoding
 
 BASES = tuple(str(base) for base in SOURCES.values())
 SETTLED_S = 0.3

@@ -14,19 +14,21 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from warren_broker import VERSION, config, logs
+from warren_broker import config
+from warren_broker.broker.boot_definitions import DefinitionsUnusable
 from warren_broker.cluster import allocator
-from warren_broker.cluster.boot_definitions import DefinitionsUnusable
+from warren_broker.listeners import service_manager
 from warren_broker.node import Node
-from warren_broker.open_secrets import open_secrets
-from warren_broker.server import service_manager
-from warren_broker.token_keys import KeysUnusable
+from warren_broker.process import logs
+from warren_broker.process.open_secrets import open_secrets
+from warren_broker.tokens.token_keys import KeysUnusable
 from warren_raft.errors import StorageError
 from warren_raft.runtime import open_files
 from warren_raft.storage.errors import DirectoryOutdated, DirectoryRefused
 from warren_raft.storage.files import is_full
 from warren_raft.storage.identity import IDENTITY
-from warren_raft.tls_contexts import CertificatesUnusable
+from warren_wire import VERSION
+from warren_wire.tls.contexts import CertificatesUnusable
 
 log = logging.getLogger("warren_broker")
 

@@ -25,18 +25,18 @@ from pydantic import (
     model_validator,
 )
 
-from warren_broker.amqp091.wire.codec import FRAME_BYTES_MIN
-from warren_broker.block.layout import BLOCK_BYTES_MAX, LARGEST_BODY_BYTES
-from warren_broker.certificate_login import CertificateLogin, From, SanType
-from warren_broker.http_api.settings import ManagementSettings
-from warren_broker.prometheus.settings import PrometheusSettings
-from warren_broker.shovel.static_settings import StaticShovel, check_static
-from warren_broker.token_settings import TokenSettings
-from warren_raft.tls_contexts import TlsFiles
+from warren_broker.settings.http_settings import ManagementSettings
+from warren_broker.settings.metrics_settings import PrometheusSettings
+from warren_broker.settings.static_shovels import StaticShovel, check_static
+from warren_broker.settings.token_settings import TokenSettings
+from warren_wire.amqp091.codec import FRAME_BYTES_MIN
+from warren_wire.block.layout import BLOCK_BYTES_MAX, LARGEST_BODY_BYTES
+from warren_wire.certificate_login import CertificateLogin, From, SanType
+from warren_wire.tls.contexts import TlsFiles
 
 ENVIRONMENT_PREFIX = "WARREN_"
 OTHER_VARIABLES = {
-    "WARREN_KERNEL": "which of the two kernels runs: compiled, interpreted (warren_broker.kernel)",
+    "WARREN_KERNEL": "which of the two kernels runs: compiled, interpreted (warren_wire.kernel)",
     "WARREN_WHEEL_KERNEL": "in-place: the kernel is compiled beside its sources (setup.py)",
     "WARREN_URI": "where the command line connects to (warren.cli)",
     "WARREN_MIGRATE_FROM": "the RabbitMQ that `warren migrate` takes messages from (warren.cli)",

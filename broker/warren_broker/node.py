@@ -9,41 +9,41 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warren_broker.amqp091.connection_config import ConnectionConfig
-from warren_broker.certificate_ends import watch as watch_certificate_ends
-from warren_broker.cluster.broker import Broker
+from warren_broker.access.connection_config import ConnectionConfig
+from warren_broker.access.sasl_login import LOGIN_FRAME_BYTES_MAX
+from warren_broker.broker.broker import Broker
+from warren_broker.clients.login import external_user
+from warren_broker.clients091.client091 import Client091
+from warren_broker.clients10.client10 import Client10
 from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.cluster.secret_keys import secret_bytes
 from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
-from warren_broker.logs import LogPublishing
-from warren_broker.node_files import LISTENING_FILE, READY_FILE
-from warren_broker.repeated_failure import is_told
-from warren_broker.sasl_login import LOGIN_FRAME_BYTES_MAX
-from warren_broker.server.alarms import Alarms
-from warren_broker.server.client091 import Client091
-from warren_broker.server.client10 import Client10
-from warren_broker.server.eviction import ClientEviction
-from warren_broker.server.listener import (
+from warren_broker.listeners.alarms import Alarms
+from warren_broker.listeners.eviction import ClientEviction
+from warren_broker.listeners.listener import (
     HEADER_091,
     HEADER_10_SASL,
     AmqpListener,
     ServerCertificates,
 )
-from warren_broker.server.login import external_user
-from warren_broker.token_check import TOKEN_BYTES_MAX
-from warren_broker.token_logins import token_logins
+from warren_broker.process.certificate_ends import watch as watch_certificate_ends
+from warren_broker.process.logs import LogPublishing
+from warren_broker.process.repeated_failure import is_told
+from warren_broker.tokens.token_check import TOKEN_BYTES_MAX
+from warren_broker.tokens.token_logins import token_logins
 from warren_raft.config import RaftConfig
-from warren_raft.quoting import quoted
 from warren_raft.runtime.config import PEER_BACKLOG_BYTES, HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.net.certificates import WatchedFiles
 from warren_raft.storage.files import is_full
-from warren_raft.tls_contexts import server_context
+from warren_wire.node_files import LISTENING_FILE, READY_FILE
+from warren_wire.quoting import quoted
+from warren_wire.tls.certificates import WatchedFiles
+from warren_wire.tls.contexts import server_context
 
 if TYPE_CHECKING:
-    from warren_broker.http_api.gateway import HttpApi
-    from warren_broker.prometheus.endpoint import MetricsEndpoint
+    from warren_broker.http.gateway import HttpApi
+    from warren_broker.metrics.endpoint import MetricsEndpoint
 
 log = logging.getLogger(__name__)
 STOP_GRACE_MS = 300
@@ -182,15 +182,15 @@ class Node:
     def _serve_http(self) -> None:
         if self.settings.prometheus.enabled:
             # Only here: the HTTP server and the library take 0.1 s to load.
-            from warren_broker.prometheus.endpoint import MetricsEndpoint
+            from warren_broker.metrics.endpoint import MetricsEndpoint
 
             self.metrics = MetricsEndpoint(
                 self.loop, self.broker, self.resource_alarms, self.settings
             )
         own = self._own_address()
         if self.settings.management.enabled and own is not None:
-            from warren_broker.http_api.frames import ApiListener
-            from warren_broker.http_api.gateway import HttpApi
+            from warren_broker.http.frames import ApiListener
+            from warren_broker.http.gateway import HttpApi
 
             ports = {"amqp": self.amqp_address, "amqp/ssl": self.amqps_address}
             tls = self.settings.tls

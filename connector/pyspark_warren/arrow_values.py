@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_warren.properties import HEADER_FIELDS
-from warren_broker import kernel
-from warren_broker.kernel.property_columns import HEADER_KINDS
+from warren_wire import kernel
+from warren_wire.kernel.property_columns import HEADER_KINDS
 
 _VOID: Final = HEADER_KINDS.index("void")
 _KINDS: Final = pa.array(HEADER_KINDS, pa.string())

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from pyspark_warren.encode import EncodedRows
 from pyspark_warren.errors import SchemaError
-from warren_broker import kernel
-from warren_broker.block.block import BLOCK_MESSAGES_MAX, LARGEST_BODY_BYTES, BlockError
-from warren_broker.block.layout import PRIORITY_DEFAULT
+from warren_wire import kernel
+from warren_wire.block.block import BLOCK_MESSAGES_MAX, LARGEST_BODY_BYTES, BlockError
+from warren_wire.block.layout import PRIORITY_DEFAULT
 
 OVERHEAD_BYTES = 64
 """Overhead of a row beside its body and properties, so that empty ones are bounded, too."""

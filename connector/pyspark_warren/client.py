@@ -36,8 +36,8 @@ from warren.stages import (
 )
 from warren.uri import Address
 from warren.views import ViewedBlock, view, view_edges
-from warren_broker.block.layout import AREAS
-from warren_broker.queue.describe_command import ReadBy
+from warren_wire.block.layout import AREAS
+from warren_wire.queue_values.describe_command import ReadBy
 
 _CONNECTIONS_MAX = 8
 _connections: dict[tuple[Address, bool, Login], Connection] = {}

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 
 from pyspark_warren.columns import COLUMNS, HEADERS_DDL, MICROS_PER_SECOND
 from pyspark_warren.properties import NAMES, decode_properties
-from warren_broker import kernel
-from warren_broker.amqp091.wire import fields
-from warren_broker.errors import SyntaxRefused
-from warren_broker.kernel.property_columns import HEADER_KINDS
+from warren_wire import kernel
+from warren_wire.amqp091 import fields
+from warren_wire.errors import SyntaxRefused
+from warren_wire.kernel.property_columns import HEADER_KINDS
 
 _HEADER_VALUE: Final = pa.struct(
     [

@@ -17,10 +17,10 @@ from pyspark_warren import arrow_values
 from pyspark_warren.columns import MICROS_PER_SECOND
 from pyspark_warren.errors import SchemaError
 from pyspark_warren.properties import NAMES, encode_headers
-from warren_broker import kernel
-from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
-from warren_broker.block.layout import PRIORITY_DEFAULT, PRIORITY_MAX
-from warren_broker.kernel.properties import EXPIRATION_MS_MAX
+from warren_wire import kernel
+from warren_wire.amqp091.fields import SHORT_STRING_BYTES_MAX
+from warren_wire.block.layout import PRIORITY_DEFAULT, PRIORITY_MAX
+from warren_wire.kernel.properties import EXPIRATION_MS_MAX
 
 NO_KEY: Final = (
     "rows have no routing key: give the option routingKey, or a column routing_key (to an exchange "

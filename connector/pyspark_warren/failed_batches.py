@@ -22,8 +22,8 @@ from pyspark_warren.port import BrokerPort, ReaderPort
 from warren import errors as client_errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim
-from warren_broker.queue.give_up_command import ALONE, HALF, ORIGINS, Way
-from warren_broker.queue.part_rules import counts_in_row
+from warren_wire.queue_values.give_up_command import ALONE, HALF, ORIGINS, Way
+from warren_wire.queue_values.part_rules import counts_in_row
 
 log = logging.getLogger("pyspark_warren")
 

@@ -20,7 +20,7 @@ from pyspark_warren.reader import bodies_decide, read_viewed
 from pyspark_warren.table import TablePartition, WarrenBatchReader
 from warren.errors import Conflict
 from warren.views import EVERYTHING
-from warren_broker.message_states import READY
+from warren_wire.message_states import READY
 
 
 class FilteredBatchReader(WarrenBatchReader):

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pyspark_warren.errors import OptionError
 from pyspark_warren.option_spec import Spec, secret_names
 from pyspark_warren.option_values import parse_variable, word_of
-from warren_broker.certificate_login import EXTERNAL
+from warren_wire.certificate_login import EXTERNAL
 
 BASIC: Final = "client_secret_basic"
 POST: Final = "client_secret_post"

@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 
 from warren.uri import PORT, SASL_PLAIN
-from warren_broker.arguments import NAME_BYTES_MAX
-from warren_broker.certificate_login import EXTERNAL
-from warren_broker.message_states import STATES
-from warren_broker.name_patterns import Pattern
+from warren_wire.arguments import NAME_BYTES_MAX
+from warren_wire.certificate_login import EXTERNAL
+from warren_wire.message_states import STATES
+from warren_wire.name_patterns import Pattern
 
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -25,8 +25,8 @@ from pyspark_warren.option_values import (
 from pyspark_warren.share import FAIR, SELECTED_MAX
 from warren.errors import UsageError
 from warren.uri import PORT_TLS, SASL_PLAIN, Address, ClientTls, parse_uri
-from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
-from warren_broker.certificate_login import EXTERNAL
+from warren_wire.amqp091.fields import SHORT_STRING_BYTES_MAX
+from warren_wire.certificate_login import EXTERNAL
 
 _OURS_TO_IGNORE: Final = frozenset({"path", "mergeschema"})
 """Options that Spark itself adds."""

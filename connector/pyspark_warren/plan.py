@@ -9,7 +9,7 @@ from typing import Final
 
 from pyspark_warren.errors import CheckpointError
 from pyspark_warren.offset import ClaimInfo, Offset
-from warren_broker.queue.give_up_command import Way
+from warren_wire.queue_values.give_up_command import Way
 
 SLICE_MESSAGES: Final = 25_000
 SLICE_BYTES: Final = 32 << 20

@@ -22,8 +22,8 @@ from warren.claims import (
 from warren.errors import WarrenError
 from warren.stages import SettledClaim, SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
-from warren_broker.block.layout import AREAS
-from warren_broker.queue.describe_command import ReadBy
+from warren_wire.block.layout import AREAS
+from warren_wire.queue_values.describe_command import ReadBy
 
 
 class RenewedReader(Protocol):

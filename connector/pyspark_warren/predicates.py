@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from warren.views import EVERYTHING
-from warren_broker.message_states import STATES
+from warren_wire.message_states import STATES
 
 INDEX: Final = ("position", "index")
 STATE: Final = ("state",)

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from decimal import Decimal, DecimalException
 from typing import Any, Final
 
-from warren_broker.amqp091.wire import fields, properties
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.kernel.properties import SECTIONS
+from warren_wire.amqp091 import fields, properties
+from warren_wire.amqp091.fields import Field
+from warren_wire.kernel.properties import SECTIONS
 
 NAMES: Final = properties.NAMES
 FLAGS: Final[dict[str, int]] = {name: properties.flag(name) for name in NAMES}

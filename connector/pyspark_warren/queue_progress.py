@@ -10,7 +10,7 @@ from pyspark_warren.plan import ViewPiece
 from pyspark_warren.port import BrokerPort
 from warren import errors as client_errors
 from warren.views import EVERYTHING
-from warren_broker.message_states import READY
+from warren_wire.message_states import READY
 
 log = logging.getLogger("pyspark_warren")
 

@@ -24,8 +24,8 @@ from pyspark_warren.states import viewed_rows
 from pyspark_warren.task_query import read_by
 from warren import errors as client_errors
 from warren.claims import ClaimSlice
-from warren_broker.block.layout import AREA_BODIES, AREA_PROPERTIES
-from warren_broker.message_states import READY
+from warren_wire.block.layout import AREA_BODIES, AREA_PROPERTIES
+from warren_wire.message_states import READY
 
 log = logging.getLogger("pyspark_warren")
 

@@ -26,7 +26,7 @@ from pyspark_warren.errors import (
     SchemaError,
     UnsupportedError,
 )
-from warren_broker.block.block import FORM_AMQP091, Block, BlockError
+from warren_wire.block.block import FORM_AMQP091, Block, BlockError
 
 
 @dataclass(frozen=True, slots=True)

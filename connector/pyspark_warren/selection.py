@@ -11,7 +11,7 @@ from pyspark_warren.port import BrokerPort
 from pyspark_warren.share import SELECTED_MAX
 from warren.admin import Queue
 from warren.errors import NotFound, WarrenError
-from warren_broker.name_patterns import NameMatcher, Pattern
+from warren_wire.name_patterns import NameMatcher, Pattern
 
 
 class Selection:

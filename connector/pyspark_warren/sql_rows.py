@@ -13,13 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_warren.decode import ARROW_TYPES, headers_as
-from warren_broker.sql_filter import (
-    APPLICATION_SECTION,
-    FilterRefused,
-    Identifier,
-    SqlFilter,
-    Value,
-)
+from warren_wire.sql_filter import APPLICATION_SECTION, FilterRefused, Identifier, SqlFilter, Value
 
 _COLUMNS: Final = {
     "priority": "priority",

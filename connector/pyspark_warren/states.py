@@ -12,9 +12,9 @@ from pyspark_warren.columns import STATE_COLUMNS
 from pyspark_warren.errors import BrokerRefusedError, SchemaError
 from pyspark_warren.rows import ClaimedBlock, check_columns, check_schema, to_arrow
 from warren.views import ViewedBlock
-from warren_broker.amqp10.wire.viewed import Row, ViewHead
-from warren_broker.block.block import encode
-from warren_broker.message_states import CLAIMED, DEAD, HELD, STATES
+from warren_wire.amqp10.viewed import Row, ViewHead
+from warren_wire.block.block import encode
+from warren_wire.message_states import CLAIMED, DEAD, HELD, STATES
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 ARROW_TYPES: Final = {"string": pa.string(), "bigint": pa.int64(), "timestamp": _TIME}

@@ -22,7 +22,7 @@ from pyspark_warren.states import check_view_columns, check_view_schema
 from warren.admin import Queue
 from warren.errors import Conflict
 from warren.views import EVERYTHING
-from warren_broker.message_states import CLAIMED, DEAD, DELAYED, HELD, READY
+from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, READY
 
 _COUNTS: Final = {
     READY: "messages_ready",

@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark import TaskContext
 
-from warren_broker.queue.describe_command import ReadBy
+from warren_wire.queue_values.describe_command import ReadBy
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"

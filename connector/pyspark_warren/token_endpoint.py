@@ -23,7 +23,7 @@ from pyspark_warren.secret import Secret
 from warren.client_tls import client_context, tls_failure
 from warren.errors import TlsError
 from warren.uri import ClientTls
-from warren_broker.http_exchange import ExchangeFailed, HttpExchange
+from warren_wire.sessions.http_exchange import ExchangeFailed, HttpExchange
 
 ANSWER_S_MAX: Final = 10.0
 """The whole request takes no longer: a token that is due is waited for."""

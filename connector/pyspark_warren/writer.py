@@ -17,8 +17,8 @@ from pyspark_warren.options import Options
 from pyspark_warren.port import BrokerPort, WriterPort
 from warren.outgoing import SEND_WINDOW_BYTES
 from warren.stages import SinkDriver, StagedPart, StageKey
-from warren_broker.arguments import DURATION_MS_MAX
-from warren_broker.kernel.properties import EXPIRATION_MS_MAX
+from warren_wire.arguments import DURATION_MS_MAX
+from warren_wire.kernel.properties import EXPIRATION_MS_MAX
 
 SPARK_ATTEMPT_BITS = 53
 DEDUPLICATION_HEADER = "x-deduplication-id"

@@ -14,7 +14,7 @@ from typing import Any
 import pika
 from data import Flight
 
-from warren_broker.pika_connections import IOServices
+from warren_wire.sessions.pika_connections import IOServices
 
 WINDOW = 2000
 """Limit of unconfirmed messages."""

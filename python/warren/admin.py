@@ -18,7 +18,7 @@ from warren.membership import MembershipCalls
 from warren.policies import PolicyCalls
 from warren.shovels import ShovelCalls
 from warren.users import UserCalls
-from warren_broker.management.queue_values import (
+from warren_wire.admin.queue_values import (
     DelayedInfo,
     ForgottenSink,
     QueueInfo,

@@ -16,12 +16,12 @@ from urllib.parse import quote
 from warren.connection import Connection
 from warren.errors import PeerError, Unavailable, UsageError, WarrenError
 from warren.wire import Request
-from warren_broker.amqp10.addresses import area_words
-from warren_broker.amqp10.wire.fetched import Run, decode_piece
-from warren_broker.arguments import NAME_BYTES_MAX
-from warren_broker.block.layout import AREAS
-from warren_broker.queue.describe_command import ReadBy
-from warren_broker.queue.give_up_command import ORIGINS, AnyWay, Way
+from warren_wire.amqp10.addresses import area_words
+from warren_wire.amqp10.fetched import Run, decode_piece
+from warren_wire.arguments import NAME_BYTES_MAX
+from warren_wire.block.layout import AREAS
+from warren_wire.queue_values.describe_command import ReadBy
+from warren_wire.queue_values.give_up_command import ORIGINS, AnyWay, Way
 
 CLAIM_MESSAGES_MAX = 1 << 31
 
@@ -61,7 +61,7 @@ class FetchedBlock:
     runs  (index, first, last, delivery_count, acquired_count) each, first and last both included;
           message k of the block is the k-th message of the runs. (index, ordinal) is a message's
           position in its queue; the counts are as before the claim
-    data  an encoded block (`warren_broker.block.block`) with just these messages, a view
+    data  an encoded block (`warren_wire.block.block`) with just these messages, a view
     """
 
     runs: tuple[Run, ...]

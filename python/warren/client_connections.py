@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from warren.connection import Connection
-from warren_broker.management.connection_values import ConnectionInfo, ConsumerInfo
+from warren_wire.admin.connection_values import ConnectionInfo, ConsumerInfo
 
 
 class ConnectionCalls:

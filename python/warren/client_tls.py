@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from warren.errors import ConnectionLost, DeadlinePassed, TlsError, UsageError
 from warren.uri import ClientTls
-from warren_raft.tls_contexts import (
+from warren_wire.tls.contexts import (
     CertificatesUnusable,
     TlsFiles,
     calling_context,

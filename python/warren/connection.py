@@ -25,9 +25,9 @@ from warren.login_secrets import LoginSecrets
 from warren.near_hosts import first_host
 from warren.uri import Address, as_address
 from warren.wire import LinkHandler, Request, Wire
-from warren_broker.amqp10.wire.deliveries import handle_of, read_message
-from warren_broker.amqp10.wire.fetched import decode_section
-from warren_broker.amqp10.wire.proton import Delivery, Link, Session
+from warren_wire.amqp10.deliveries import handle_of, read_message
+from warren_wire.amqp10.fetched import decode_section
+from warren_wire.amqp10.proton import Delivery, Link, Session
 
 T = TypeVar("T")
 Host: TypeAlias = tuple[str, int]

@@ -12,11 +12,7 @@ import msgspec
 
 from warren.connection import Connection
 from warren.errors import UsageError
-from warren_broker.management.definition_values import (
-    GlobalParameterInfo,
-    ImportReport,
-    ParameterInfo,
-)
+from warren_wire.admin.definition_values import GlobalParameterInfo, ImportReport, ParameterInfo
 
 IMPORT_S = 120.0
 """How long an import may take: it answers when every queue is there."""

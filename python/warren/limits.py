@@ -10,7 +10,7 @@ import msgspec
 
 from warren.connection import Connection
 from warren.errors import UsageError
-from warren_broker.management.limit_values import UserLimits, VhostLimits
+from warren_wire.admin.limit_values import UserLimits, VhostLimits
 
 T = TypeVar("T")
 

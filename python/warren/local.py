@@ -30,7 +30,7 @@ from warren.local_node import (
 )
 from warren.ports import ReservedPorts
 from warren.uri import Address
-from warren_broker.node_files import LISTENING_FILE, READY_FILE
+from warren_wire.node_files import LISTENING_FILE, READY_FILE
 
 Which: TypeAlias = int | str
 """A node's number among `LocalCluster.nodes`, from 0, or its name."""

@@ -1,6 +1,6 @@
 """Operations on the nodes of a cluster, with the members of its queues.
 
-The values are the broker's own (`warren_broker.management.membership`). A call starts a long
+The values are the broker's own (`warren_wire.admin.membership`). A call starts a long
 operation, which continues in the cluster without the caller: `wait` waits for its end.
 """
 
@@ -23,7 +23,7 @@ from warren.errors import (
     UsageError,
 )
 from warren.waiting import until
-from warren_broker.management.membership import (
+from warren_wire.admin.membership import (
     Forgetting,
     LeaderMove,
     LeaderMoved,

@@ -11,9 +11,9 @@ from urllib.parse import quote
 from warren.connection import Connection, Pause
 from warren.errors import DeadlinePassed, PeerError, TooLarge, Unavailable, Unroutable, WarrenError
 from warren.wire import LinkHandler, Wire, refusal_of
-from warren_broker.amqp10.addresses import BLOCKS_CAPABILITY
-from warren_broker.amqp10.wire.fetched import STAGED_STATE, encode_section_head
-from warren_broker.amqp10.wire.proton import Delivery, Link, Session, symbol
+from warren_wire.amqp10.addresses import BLOCKS_CAPABILITY
+from warren_wire.amqp10.fetched import STAGED_STATE, encode_section_head
+from warren_wire.amqp10.proton import Delivery, Link, Session, symbol
 
 SEND_WINDOW_BYTES = 16 << 20
 """Default limit of unaccepted bytes in flight on one link."""

@@ -10,7 +10,7 @@ import msgspec
 
 from warren.connection import Connection
 from warren.errors import UsageError
-from warren_broker.management.policy_values import PolicyInfo
+from warren_wire.admin.policy_values import PolicyInfo
 
 
 class PolicyCalls:

@@ -11,8 +11,8 @@ from typing import Any
 from warren.connection import Connection
 from warren.errors import TooLarge, Unroutable, UsageError, WarrenError
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender, Outgoing
-from warren_broker.amqp091.wire import properties as codec
-from warren_broker.block import block as blocks
+from warren_wire.amqp091 import properties as codec
+from warren_wire.block import block as blocks
 
 BATCH_BYTES = 256 << 10
 CONFIRMS_POLL_S = 0.001

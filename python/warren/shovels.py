@@ -12,7 +12,7 @@ import msgspec
 from warren.connection import Connection
 from warren.errors import Conflict, NotFound, UsageError
 from warren.waiting import until
-from warren_broker.management.shovel_values import ShovelInfo
+from warren_wire.admin.shovel_values import ShovelInfo
 
 SHOVEL_NAME_BYTES_MAX = 200
 MOVER_PREFIX = "Move from "

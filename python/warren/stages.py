@@ -16,7 +16,7 @@ from warren.claims import ClaimReader
 from warren.connection import Connection
 from warren.errors import BatchConflict, UsageError
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
-from warren_broker.arguments import NAME_BYTES_MAX
+from warren_wire.arguments import NAME_BYTES_MAX
 
 ATTEMPT_BITS = 62
 REQUEST_BYTES = 1 << 20

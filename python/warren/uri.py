@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
 
 from warren.errors import UsageError
-from warren_broker.certificate_login import EXTERNAL
+from warren_wire.certificate_login import EXTERNAL
 
 PORT = 5672
 PORT_TLS = 5671

@@ -1,6 +1,6 @@
 """Administration of users, vhosts and permissions.
 
-The values are the broker's own (`warren_broker.management.user_values`).
+The values are the broker's own (`warren_wire.admin.user_values`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from warren.connection import Connection
 from warren.errors import UsageError
-from warren_broker.management.user_values import (
+from warren_wire.admin.user_values import (
     PermissionInfo,
     TopicPermissionInfo,
     UserInfo,

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from warren.connection import Connection
 from warren.errors import UsageError
-from warren_broker.amqp10.addresses import WANT_BLOCKS, WANT_OUTLINES, WANT_TIMES, area_words
-from warren_broker.amqp10.wire.viewed import ViewHead, decode_view
-from warren_broker.block.layout import AREAS
-from warren_broker.message_states import STATES
+from warren_wire.amqp10.addresses import WANT_BLOCKS, WANT_OUTLINES, WANT_TIMES, area_words
+from warren_wire.amqp10.viewed import ViewHead, decode_view
+from warren_wire.block.layout import AREAS
+from warren_wire.message_states import STATES
 
 EVERYTHING = 1 << 62
 """Above every log index."""

@@ -21,15 +21,9 @@ from warren.errors import (
 )
 from warren.login_secrets import LoginSecrets
 from warren.uri import Address
-from warren_broker.amqp10.addresses import MANAGEMENT, WARREN_ANSWERS
-from warren_broker.amqp10.wire.client import (
-    CONNECTION,
-    SESSION,
-    TRANSPORT,
-    ClientEngine,
-    ClientLink,
-)
-from warren_broker.amqp10.wire.proton import (
+from warren_wire.amqp10.addresses import MANAGEMENT, WARREN_ANSWERS
+from warren_wire.amqp10.client import CONNECTION, SESSION, TRANSPORT, ClientEngine, ClientLink
+from warren_wire.amqp10.proton import (
     Condition,
     Delivery,
     Link,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from warren_raft.errors import MalformedMessage
 from warren_raft.types import EntryKind, GroupId, Index, MemberId, NodeId, Term, TimeMs
-from warren_raft.undecodable import UNDECODABLE
+from warren_wire.undecodable import UNDECODABLE
 
 WireEntry: TypeAlias = tuple[Term, EntryKind, TimeMs, bytes]
 """An entry inside Append: (term, kind, time_ms, data); its position gives its index."""

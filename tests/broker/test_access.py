@@ -16,39 +16,39 @@ import pytest
 
 from broker.amqp091.peer import Peer, Rights
 from broker.metadata.world import World as Metadata
-from warren_broker import errors
-from warren_broker.amqp091 import requests as asked
-from warren_broker.amqp091.requests import ExchangeFacts
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp10 import connection_requests as amqp10_requests
-from warren_broker.amqp10.addresses import ClaimSource, StageTarget, ViewSource
-from warren_broker.amqp10.caller import Asker
-from warren_broker.block.block import FORM_AMQP10, Block, encode
+from warren_broker.access import requests as asked
+from warren_broker.access.requests import ExchangeFacts
+from warren_broker.admin import claims as claim_resource
+from warren_broker.admin import delayed as delayed_resource
+from warren_broker.admin import members as members
+from warren_broker.admin import queues as queue_resource
+from warren_broker.admin.caller import Asker
+from warren_broker.admin.claim_service import CLAIM_HANDLERS
+from warren_broker.admin.delayed_service import DELAYED_HANDLERS
+from warren_broker.admin.member_service import MEMBER_HANDLERS
+from warren_broker.admin.queue_service import QUEUE_HANDLERS
+from warren_broker.admin.relay_service import RELAY_HANDLERS
+from warren_broker.admin.relays import ReleaseRelayRequest
+from warren_broker.admin.sink_service import SINK_HANDLERS
+from warren_broker.admin.sinks import ForgetSinkRequest, ListSinksRequest
+from warren_broker.admin.views import ViewEdgesRequest
+from warren_broker.clients10 import connection_requests as amqp10_requests
+from warren_broker.clients10.blocks10 import BLOCK_HANDLERS
+from warren_broker.clients10.views10 import VIEW_HANDLERS
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.turn_shares import TurnShares
-from warren_broker.counters import Counters
-from warren_broker.kernel import Selection
-from warren_broker.management import claims as claim_resource
-from warren_broker.management import delayed as delayed_resource
-from warren_broker.management import members as members
-from warren_broker.management import queues as queue_resource
-from warren_broker.management.claim_service import CLAIM_HANDLERS
-from warren_broker.management.delayed_service import DELAYED_HANDLERS
-from warren_broker.management.member_service import MEMBER_HANDLERS
-from warren_broker.management.queue_service import QUEUE_HANDLERS
-from warren_broker.management.relay_service import RELAY_HANDLERS
-from warren_broker.management.relays import ReleaseRelayRequest
-from warren_broker.management.sink_service import SINK_HANDLERS
-from warren_broker.management.sinks import ForgetSinkRequest, ListSinksRequest
-from warren_broker.management.views import ViewEdgesRequest
-from warren_broker.message_stats import MessageCounts
-from warren_broker.permissions import Permissions
-from warren_broker.queue.commands import Count
-from warren_broker.routing.absent import AbsentNodes
-from warren_broker.routing.surroundings import RoutingNode
-from warren_broker.routing.topology import Topology
-from warren_broker.server.blocks10 import BLOCK_HANDLERS
-from warren_broker.server.views10 import VIEW_HANDLERS
+from warren_broker.counting.counters import Counters
+from warren_broker.counting.message_stats import MessageCounts
+from warren_machines.metadata.permissions import Permissions
+from warren_machines.queue.commands import Count
+from warren_machines.routing.absent import AbsentNodes
+from warren_machines.routing.surroundings import RoutingNode
+from warren_machines.routing.topology import Topology
+from warren_wire import errors
+from warren_wire.amqp091 import properties
+from warren_wire.amqp10.addresses import ClaimSource, StageTarget, ViewSource
+from warren_wire.block.block import FORM_AMQP10, Block, encode
+from warren_wire.kernel import Selection
 
 HANDLERS: dict[type, Any] = {
     **QUEUE_HANDLERS,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from warren_broker import arguments
-from warren_broker.amqp091.wire.fields import Field, Timestamp
-from warren_broker.arguments import QueueDefaults, queue_declaration
-from warren_broker.errors import InvalidArgument, PreconditionFailed, Refusal
+from warren_wire import arguments
+from warren_wire.amqp091.fields import Field, Timestamp
+from warren_wire.arguments import QueueDefaults, queue_declaration
+from warren_wire.errors import InvalidArgument, PreconditionFailed, Refusal
 
 
 def declare(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.certificates import Authority
 from tests.live.conftest import STRICT
-from warren_broker.certificate_login import CertificateLogin, login_name
+from warren_wire.certificate_login import CertificateLogin, login_name
 
 COMMON = CertificateLogin("common_name")
 WHOLE = CertificateLogin("distinguished_name")

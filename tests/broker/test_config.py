@@ -10,9 +10,9 @@ import pytest
 from warren_broker import config
 from warren_broker.config import ConfigError, load
 from warren_broker.node import host_config
-from warren_broker.shovel import definition
-from warren_broker.shovel.static_settings import StaticShovel
+from warren_broker.settings.static_shovels import StaticShovel
 from warren_raft.runtime.config import PEER_BACKLOG_BYTES
+from warren_wire.links import definition
 
 CONTINUOUS = """
 [queues.continuous_membership_reconciliation]

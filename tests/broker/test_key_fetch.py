@@ -18,8 +18,9 @@ from tests.key_server import KeyServer, published
 from tests.live.conftest import STRICT
 from tests.patience import PATIENCE_S, PROMPTLY_S
 from tests.signing_key import SigningKey
-from warren_broker import key_fetch
-from warren_broker.key_fetch import (
+from warren_broker.settings.token_settings import TokenSettings
+from warren_broker.tokens import key_fetch
+from warren_broker.tokens.key_fetch import (
     KEYS_REFRESH_MS,
     LOGINS_WAITING_MAX,
     RETRY_MS,
@@ -27,11 +28,10 @@ from warren_broker.key_fetch import (
     KeyFetch,
     fetched_keys,
 )
-from warren_broker.token_check import TokenChecker, TokenRefused
-from warren_broker.token_keys import KEYS_BYTES_MAX, KeysUnusable, SigningKeys
-from warren_broker.token_logins import TokenLogins, token_logins
-from warren_broker.token_settings import TokenSettings
-from warren_raft.tls_contexts import TlsFiles, calling_context
+from warren_broker.tokens.token_check import TokenChecker, TokenRefused
+from warren_broker.tokens.token_keys import KEYS_BYTES_MAX, KeysUnusable, SigningKeys
+from warren_broker.tokens.token_logins import TokenLogins, token_logins
+from warren_wire.tls.contexts import TlsFiles, calling_context
 
 if not os.environ.get(STRICT):
     pytest.importorskip("jwt")
@@ -185,7 +185,7 @@ def _made(directory: Path) -> Path:
 
 
 def _keys(*keys: SigningKey) -> dict[str, Any]:
-    from warren_broker.token_keys import key_set
+    from warren_broker.tokens.token_keys import key_set
 
     return key_set(published(*keys), "here")
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.patience import PATIENCE_S, PROMPTLY_S
 from warren_broker.cluster.client.log_exchange import LogExchange, LogLine
-from warren_broker.logs import (
+from warren_broker.process.logs import (
     BOUNDED_LOGGER,
     BURST_LINES,
     KINDS_MAX,
@@ -238,7 +238,7 @@ def read_some(pipe: tuple[int, int]) -> bytes:
 
 def accounted(text: str) -> int:
     """The lines that were written whole, and those that others say were left out."""
-    said = re.findall(r"WARNING warren_broker.logs: (\d+) lines were left out here", text)
+    said = re.findall(r"WARNING warren_broker.process.logs: (\d+) lines were left out here", text)
     return len(re.findall(r" line \d+ x{100}\n", text)) + sum(map(int, said))
 
 
@@ -284,7 +284,7 @@ def test_a_hung_reader_of_the_log_holds_up_nothing(pipe: tuple[int, int], blocki
     handler.flush()
     later = os.read(pipe[0], 65_536).decode()
     assert "INFO x: later %s\n" in later
-    assert "ERROR warren_broker.logs: a line cannot be formatted: 'later %d'" in later
+    assert "ERROR warren_broker.process.logs: a line cannot be formatted: 'later %d'" in later
 
 
 def test_a_closed_standard_error_ends_nothing(pipe: tuple[int, int]) -> None:

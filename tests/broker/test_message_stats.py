@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 from random import Random
 
-from warren_broker.http_api.kept_samples import KeptSamples
-from warren_broker.http_api.sample_ranges import Range
-from warren_broker.message_stats import (
+from warren_broker.counting.message_stats import (
     ACK,
     COARSE_SAMPLES,
     COUNTED,
@@ -22,6 +20,8 @@ from warren_broker.message_stats import (
     MessageCounts,
     sample_width,
 )
+from warren_broker.http.kept_samples import KeptSamples
+from warren_broker.http.sample_ranges import Range
 
 WIDTH = sample_width(COUNTED)
 EPOCH = 1_000_000_000_000

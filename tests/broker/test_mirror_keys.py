@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from warren_broker.arguments import QueueDefaults, queue_declaration
-from warren_broker.errors import InvalidArgument
-from warren_broker.mirror_keys import NEED_A_MODE, MirrorPolicy, mirror_policy
-from warren_broker.policy_keys import KEYS, applies_to_queue, check_policy, leader_locator, merged
+from warren_wire.arguments import QueueDefaults, queue_declaration
+from warren_wire.errors import InvalidArgument
+from warren_wire.mirror_keys import NEED_A_MODE, MirrorPolicy, mirror_policy
+from warren_wire.policy_keys import KEYS, applies_to_queue, check_policy, leader_locator, merged
 
 
 def set_it(definition: dict[str, Any], operator: bool = False) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from warren_broker.name_patterns import (
+from warren_wire.name_patterns import (
     MATCHER_STEPS_MAX,
     PROGRAM_BYTES_MAX,
     BadPattern,
@@ -171,7 +171,7 @@ def test_the_first_of_more_patterns_than_one_program_holds_is_found() -> None:
 
 HOSTILE = """
 import re2
-from warren_broker.name_patterns import NameMatcher, Pattern
+from warren_wire.name_patterns import NameMatcher, Pattern
 
 def resident():
     with open("/proc/self/statm") as file:

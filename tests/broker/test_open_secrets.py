@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import warren_broker.__main__ as program
-from warren_broker.open_secrets import open_secrets
+from warren_broker.process.open_secrets import open_secrets
 
 SECRETS = """
 node = "a"

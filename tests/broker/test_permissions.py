@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.test_name_patterns import LOOKING
-from warren_broker import permissions
-from warren_broker.errors import AccessRefused, InvalidArgument
-from warren_broker.metadata.records import Grant
-from warren_broker.metadata.vhosts_and_users import check_patterns
-from warren_broker.permissions import Permissions, check_topic
+from warren_machines.metadata import permissions
+from warren_machines.metadata.permissions import Permissions, check_topic
+from warren_machines.metadata.records import Grant
+from warren_machines.metadata.vhosts_and_users import check_patterns
+from warren_wire.errors import AccessRefused, InvalidArgument
 
 NAMES = st.text(alphabet="abcABC1.é", max_size=8)
 

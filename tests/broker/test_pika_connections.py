@@ -14,7 +14,7 @@ from pika.exceptions import AMQPConnectionError
 
 from tests.patience import PATIENCE_S
 from tests.resetting_peer import resetting_peer
-from warren_broker.pika_connections import IOServices, blocking_connection
+from warren_wire.sessions.pika_connections import IOServices, blocking_connection
 
 
 def parameters(host: str, port: int, **more: Any) -> pika.ConnectionParameters:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from warren_broker.amqp091.wire import properties as codec
-from warren_broker.amqp091.wire.fields import Field, Timestamp
-from warren_broker.kernel.section_types import MalformedSections
-from warren_broker.pika_properties import MessageProperties
-from warren_broker.shovel.received import Received091, Received10
+from warren_broker.transfers.shovel.received import Received091, Received10
+from warren_wire.amqp091 import properties as codec
+from warren_wire.amqp091.fields import Field, Timestamp
+from warren_wire.kernel.section_types import MalformedSections
+from warren_wire.sessions.pika_properties import MessageProperties
 
 LATE = Timestamp((1 << 64) - 1)
 """Seconds of a date that neither Python nor pika has."""

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from warren_broker.arguments import TABLE, QueueDefaults, queue_declaration
-from warren_broker.errors import InvalidArgument
-from warren_broker.policy_keys import (
+from warren_wire.arguments import TABLE, QueueDefaults, queue_declaration
+from warren_wire.errors import InvalidArgument
+from warren_wire.policy_keys import (
     FEDERATION_KEYS,
     KEYS,
     applies_to_queue,
@@ -17,7 +17,7 @@ from warren_broker.policy_keys import (
     effective_config,
     merged,
 )
-from warren_broker.queue.config import QueueConfig
+from warren_wire.queue_values.config import QueueConfig
 
 WITHOUT_ARGUMENT = {"alternate-exchange"} | {key for key in KEYS if not KEYS[key].what}
 """Keys with no argument of a queue; those of mirrored queues have test_mirror_keys.py."""

@@ -16,7 +16,7 @@ from warren_broker import __main__ as process
 from warren_broker import node as nodes
 from warren_broker.config import NodeConfig
 from warren_broker.node import Node
-from warren_broker.node_files import READY_FILE
+from warren_wire.node_files import READY_FILE
 
 
 class Anew(Exception):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren_broker.amqp091.wire import properties
 from warren_broker.cluster.client.relayed import joined, relayed_command, without_names
-from warren_broker.kernel import MessageTable, Route, Selection
-from warren_broker.queue.relay_commands import EnqueueRelayed
-from warren_broker.relay_names import RELAYED, RelayedName, packed, split_name
+from warren_machines.queue.relay_commands import EnqueueRelayed
+from warren_wire.amqp091 import properties
+from warren_wire.kernel import MessageTable, Route, Selection
+from warren_wire.relay_names import RELAYED, RelayedName, packed, split_name
 
 NAME = RelayedName(1 << 62, 17, 9)
 ROUTE = Route(b"", b"q", False)

@@ -14,9 +14,9 @@ from tests.certificates import run
 from tests.live.conftest import STRICT
 from tests.signing_key import SigningKey
 from warren_broker.config import ConfigError, load
-from warren_broker.token_check import TOKEN_BYTES_MAX, TokenChecker, TokenRefused, is_token
-from warren_broker.token_keys import KEYS_MAX, KeysUnusable, key_set, keys_of_files
-from warren_broker.token_settings import TokenSettings
+from warren_broker.settings.token_settings import TokenSettings
+from warren_broker.tokens.token_check import TOKEN_BYTES_MAX, TokenChecker, TokenRefused, is_token
+from warren_broker.tokens.token_keys import KEYS_MAX, KeysUnusable, key_set, keys_of_files
 
 jwt: Any = __import__("jwt") if os.environ.get(STRICT) else pytest.importorskip("jwt")
 

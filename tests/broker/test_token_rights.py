@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from warren_broker.token_rights import (
+from warren_broker.access.token_rights import (
     REMEMBERED_MAX,
     SCOPES_MAX,
     TokenRights,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from warren_broker.amqp10.caller import Asker
-from warren_broker.errors import InvalidArgument
-from warren_broker.management.dispatch import parse_request
-from warren_broker.management.queue_service import QUEUE_HANDLERS, QUEUES_LISTED_MAX
-from warren_broker.metadata import view
-from warren_broker.turns import WORK_STEPS_PER_TURN, filtered, in_turns
+from warren_broker.admin.caller import Asker
+from warren_broker.admin.dispatch import parse_request
+from warren_broker.admin.queue_service import QUEUE_HANDLERS, QUEUES_LISTED_MAX
+from warren_broker.cluster.turns import WORK_STEPS_PER_TURN, filtered, in_turns
+from warren_machines.metadata import view
+from warren_wire.errors import InvalidArgument
 
 
 class Loop:
@@ -72,7 +72,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Any:
     names = [f"q{at:05}" + "xa" * 100 for at in range(2_000)]
     queues = [SimpleNamespace(name=name) for name in names]
     monkeypatch.setattr(view.MetadataView, "queues", lambda self, vhost: queues)
-    monkeypatch.setattr("warren_broker.management.queue_service._info", lambda *of: of[1].name)
+    monkeypatch.setattr("warren_broker.admin.queue_service._info", lambda *of: of[1].name)
     return names
 
 

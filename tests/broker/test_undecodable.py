@@ -11,17 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from warren_broker import errors as broker_errors
-from warren_broker.amqp10.wire import viewed
-from warren_broker.amqp10.wire.fetched import MalformedPiece
-from warren_broker.arguments import ARGUMENT_DEPTH_MAX
+from warren_broker.admin import queues
 from warren_broker.cluster import messages as peer_messages
-from warren_broker.definition_files import document
-from warren_broker.http_api.calls import HttpCall
-from warren_broker.http_api.replies import HttpRefusal
-from warren_broker.management import queues
-from warren_broker.queue import codec as queue_codec
-from warren_broker.queue import commands
+from warren_broker.http.calls import HttpCall
+from warren_broker.http.replies import HttpRefusal
+from warren_machines.definition_files import document
+from warren_machines.queue import codec as queue_codec
+from warren_machines.queue import commands
 from warren_raft import messages
 from warren_raft.core import membership
 from warren_raft.errors import MalformedMessage, StorageError
@@ -30,7 +26,11 @@ from warren_raft.runtime.net import codec
 from warren_raft.storage import manifest, snapshot
 from warren_raft.storage.format import Damaged
 from warren_raft.storage.framed_file import seal
-from warren_raft.undecodable import NESTING_LEVELS_MAX
+from warren_wire import errors as broker_errors
+from warren_wire.amqp10 import viewed
+from warren_wire.amqp10.fetched import MalformedPiece
+from warren_wire.arguments import ARGUMENT_DEPTH_MAX
+from warren_wire.undecodable import NESTING_LEVELS_MAX
 
 TEXT = "a text"
 NESTED = b"\x91" * 1_000_000 + b"\xc0"

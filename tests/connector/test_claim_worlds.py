@@ -35,11 +35,11 @@ from tests.broker.queue.world import Queue as Machine
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, Registration
-from warren_broker.metadata.records import numbered_above
-from warren_broker.queue import claim as claims
-from warren_broker.queue import commands as c
-from warren_broker.queue.give_up_command import GiveUpClaim
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.metadata.records import numbered_above
+from warren_machines.queue import claim as claims
+from warren_machines.queue import commands as c
+from warren_machines.queue.machine import QueueMachine
+from warren_wire.queue_values.give_up_command import GiveUpClaim
 
 SEEDS = range(60)
 STEPS = 160

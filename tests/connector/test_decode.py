@@ -17,11 +17,11 @@ from pyspark_warren.columns import PROPERTY_COLUMNS
 from pyspark_warren.decode import decode_columns
 from pyspark_warren.properties import NAMES, decode_properties
 from tests.broker.kernel.conftest import loaded
-from warren_broker.amqp091.wire import fields, properties
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.amqp091.wire.properties import Properties
-from warren_broker.errors import SyntaxRefused
-from warren_broker.kernel import with_sections
+from warren_wire.amqp091 import fields, properties
+from warren_wire.amqp091.fields import Field
+from warren_wire.amqp091.properties import Properties
+from warren_wire.errors import SyntaxRefused
+from warren_wire.kernel import with_sections
 
 MICROS = 1_000_000
 SECONDS_MAX = (2**63 - 1) // MICROS

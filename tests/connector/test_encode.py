@@ -23,10 +23,10 @@ from pyspark_warren.properties import encode_headers
 from pyspark_warren.rows import ARROW_TYPES
 from tests.broker.kernel.conftest import loaded
 from tests.patience import PATIENCE_S
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.properties import Properties
-from warren_broker.arguments import DURATION_MS_MAX
-from warren_broker.block.layout import TTL_NONE
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.properties import Properties
+from warren_wire.arguments import DURATION_MS_MAX
+from warren_wire.block.layout import TTL_NONE
 
 HEADERS = ARROW_TYPES["headers"]
 CODEC = settings(

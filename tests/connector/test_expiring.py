@@ -21,7 +21,7 @@ from tests.patience import TooSlow, in_time, with_time_enough
 from warren import Admin, Connection, Producer
 from warren.local import LocalCluster
 from warren.stages import SinkDriver, StageWriter, draw_epoch, publish_batch
-from warren_broker.block.block import encode
+from warren_wire.block.block import encode
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 

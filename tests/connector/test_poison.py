@@ -10,7 +10,7 @@ import pytest
 from poison.run import parsed
 from spark_world.poison import Name, PoisonWorld
 
-from warren_broker.queue import commands as c
+from warren_machines.queue import commands as c
 
 SINKS = ("file", "settling")
 

@@ -32,7 +32,7 @@ from pyspark_warren.states import ARROW_TYPES as STATE_TYPES
 from pyspark_warren.table import WarrenBatchReader
 from warren.errors import Conflict
 from warren.views import ViewedBlock
-from warren_broker.block.layout import AREA_BODIES
+from warren_wire.block.layout import AREA_BODIES
 
 DAY: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PLAIN: Final = from_arrow_schema(pa.schema(list(ARROW_TYPES.items())))

@@ -18,7 +18,7 @@ from pyspark_warren.claim_ahead import ClaimAhead
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.offset import Offset
 from pyspark_warren.prefetch import PrefetchingDriver
-from warren_broker.queue import claim as claims
+from warren_machines.queue import claim as claims
 
 SEEN: Counter[str] = Counter()
 

@@ -15,7 +15,7 @@ from pyspark_warren.options import Options, parse_options
 from pyspark_warren.plan import GivenUp, Slice
 from pyspark_warren.reader import read_slice, read_task
 from warren.claims import ClaimSlice, FetchedBlock
-from warren_broker.queue.give_up_command import Way
+from warren_wire.queue_values.give_up_command import Way
 
 SCHEMA = pa.schema([pa.field(name, ARROW_TYPES[name]) for name in ("body", "queue")])
 QUEUES = 12

@@ -16,7 +16,7 @@ from warren import errors as client_errors
 from warren.claims import Claim, ClaimReader
 from warren.local import LocalCluster
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
-from warren_broker.block.block import encode
+from warren_wire.block.block import encode
 
 
 class Counted(FakeReader):

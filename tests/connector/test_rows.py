@@ -22,11 +22,11 @@ from pyspark_warren.encode import encode_rows
 from pyspark_warren.errors import BrokerRefusedError, MalformedMessageError, SchemaError
 from pyspark_warren.options import parse_options
 from pyspark_warren.rows import ARROW_TYPES, ClaimedBlock, check_schema, to_arrow
-from warren_broker.amqp091.wire import fields
-from warren_broker.amqp091.wire import properties as broker_properties
-from warren_broker.block.block import Block, encode
-from warren_broker.errors import SyntaxRefused
-from warren_broker.kernel.properties import examine
+from warren_wire.amqp091 import fields
+from warren_wire.amqp091 import properties as broker_properties
+from warren_wire.block.block import Block, encode
+from warren_wire.errors import SyntaxRefused
+from warren_wire.kernel.properties import examine
 
 BEFORE_1970 = {
     "type": "timestamp",

@@ -16,9 +16,9 @@ from spark_world.fake import FakeServer
 from pyspark_warren import batch_log, observed, progress
 from tests.patience import PATIENCE_S
 from warren import errors
-from warren_broker.amqp091.wire import fields
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.block.block import encode
+from warren_wire.amqp091 import fields
+from warren_wire.amqp091.fields import Field
+from warren_wire.block.block import encode
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

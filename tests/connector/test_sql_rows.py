@@ -29,10 +29,10 @@ from pyspark_warren.sql_rows import RowFilter
 from pyspark_warren.surroundings import Surroundings
 from pyspark_warren.table import WarrenBatchReader
 from warren.claims import FetchedBlock
-from warren_broker.amqp091.wire import fields
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.block.block import Block, encode
-from warren_broker.block.layout import AREA_BODIES, AREA_PROPERTIES
+from warren_wire.amqp091 import fields
+from warren_wire.amqp091.fields import Field
+from warren_wire.block.block import Block, encode
+from warren_wire.block.layout import AREA_BODIES, AREA_PROPERTIES
 
 ALL: Final = pa.schema(list(ARROW_TYPES.items()))
 NOON: Final = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)

@@ -23,9 +23,9 @@ from pyspark_warren.errors import OptionError, SchemaError
 from pyspark_warren.table_function import QueueTable, WarrenQueue, analysed, struct_of, values_of
 from warren.admin import Admin
 from warren.local import LocalCluster
-from warren_broker.amqp091.wire import fields
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.block.block import encode
+from warren_wire.amqp091 import fields
+from warren_wire.amqp091.fields import Field
+from warren_wire.block.block import encode
 
 
 class FakeQueue(WarrenQueue):

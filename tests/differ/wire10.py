@@ -14,7 +14,7 @@ from typing import Any
 from proton import Array, Data, Described, symbol, timestamp, ulong
 
 from differ.wire import ANSWER_S, NoAnswer
-from warren_broker.kernel.section_types import PROPERTY_NAMES
+from warren_wire.kernel.section_types import PROPERTY_NAMES
 
 HEAD = struct.Struct(">IBBH")
 SASL_HEADER, AMQP_HEADER = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"

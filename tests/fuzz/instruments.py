@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLACE = ROOT / ".warren" / "fuzz"
 SITE, KERNEL, LOGS = PLACE / "site", PLACE / "kernel", PLACE / "logs"
-COMPILED = KERNEL / "warren_broker" / "kernel" / "compiled"
+COMPILED = KERNEL / "warren_wire" / "kernel" / "compiled"
 ATHERIS = "atheris==3.0.0"
 CLANG, PACKAGE = "clang-14", "clang-14"
 FLAGS = ("-O1", "-gline-tables-only", "-fno-omit-frame-pointer")
@@ -60,7 +60,7 @@ def clang() -> str:
 
 
 def _stamp() -> str:
-    sources = ROOT / "broker" / "warren_broker" / "kernel"
+    sources = ROOT / "broker" / "warren_wire" / "kernel"
     texts = [path.read_text() for path in sorted(sources.rglob("*.p*")) if path.suffix != ".pyc"]
     return hashlib.sha256("\0".join([*FLAGS, SANITIZERS, *texts]).encode()).hexdigest()
 
@@ -93,7 +93,7 @@ def build() -> None:
     from setuptools import Distribution
     from setuptools.command.build_ext import build_ext
 
-    from warren_broker.kernel.build_kernel import extensions
+    from warren_wire.kernel.build_kernel import extensions
 
     made = extensions(str(KERNEL / "c"), optional=False)
     for each in made:

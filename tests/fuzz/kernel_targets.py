@@ -12,12 +12,12 @@ from typing import Any
 from tests.broker.fuzz import blocks
 from tests.broker.kernel import frames as f
 from tests.fuzz.target import FAST, SLOW, Target, outcome, same, with_twin
-from warren_broker.amqp091.wire import fields, properties
-from warren_broker.block.block import Block, BlockError, compress, concat, encode
-from warren_broker.errors import Refusal
-from warren_broker.kernel import Kernel, MessageTable, Route, Selection
-from warren_broker.kernel.items import HAS_DEATHS, DeliveryMalformed, Unsendable
-from warren_broker.kernel.section_types import MalformedSections
+from warren_wire.amqp091 import fields, properties
+from warren_wire.block.block import Block, BlockError, compress, concat, encode
+from warren_wire.errors import Refusal
+from warren_wire.kernel import Kernel, MessageTable, Route, Selection
+from warren_wire.kernel.items import HAS_DEATHS, DeliveryMalformed, Unsendable
+from warren_wire.kernel.section_types import MalformedSections
 
 SEEDS = 40
 FRAME_MAX, BODY_MAX = 4096, 8000

@@ -11,18 +11,15 @@ from typing import Any
 import msgspec
 
 from tests.fuzz.target import Target, same
-from warren_broker.amqp10.wire import fetched, viewed
 from warren_broker.cluster import messages as peer_messages
-from warren_broker.metadata import codec as metadata_codec
-from warren_broker.metadata import commands as metadata_commands
-from warren_broker.metadata.machine import MetadataMachine
-from warren_broker.metadata.records import User, Vhost
-from warren_broker.queue import codec as queue_codec
-from warren_broker.queue import commands, queue_snapshot
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.metadata import codec as metadata_codec
+from warren_machines.metadata import commands as metadata_commands
+from warren_machines.metadata.machine import MetadataMachine
+from warren_machines.metadata.records import User, Vhost
+from warren_machines.queue import codec as queue_codec
+from warren_machines.queue import commands, queue_snapshot
+from warren_machines.queue.machine import QueueMachine
 from warren_raft import messages
-from warren_raft.checksum import crc32
 from warren_raft.core import membership
 from warren_raft.errors import MalformedMessage, StorageError
 from warren_raft.index_set import Indexes
@@ -35,7 +32,10 @@ from warren_raft.storage.entry_index import Rows
 from warren_raft.storage.format import Damaged
 from warren_raft.storage.framed_file import SEAL_HEADER_BYTES
 from warren_raft.types import EntryKind
-from warren_raft.undecodable import NO_STATE, UNDECODABLE
+from warren_wire.amqp10 import fetched, viewed
+from warren_wire.checksum import crc32
+from warren_wire.queue_values.config import QueueConfig
+from warren_wire.undecodable import NO_STATE, UNDECODABLE
 
 FRAME_BYTES_MAX = 1 << 20
 SALT = 0x5EED5EED

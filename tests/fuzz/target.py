@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from warren_broker.kernel import Kernel, load
+from warren_wire.kernel import Kernel, load
 
 TWIN_SHARE = 128
 """The interpreted kernel is compared on one input in so many, and on all that a run keeps: it takes

@@ -17,8 +17,8 @@ from tests.broker.kernel import frames as f
 from tests.fuzz import run, text_targets
 from tests.fuzz.reshape import reshaped
 from tests.fuzz.targets import TARGETS
-from warren_broker.amqp091.requests import AuthenticateRequest, OpenVhostRequest, RequestDone
-from warren_broker.amqp091.wire import codec, methods
+from warren_broker.access.requests import AuthenticateRequest, OpenVhostRequest, RequestDone
+from warren_wire.amqp091 import codec, methods
 
 CHANGED = 1500
 CHANGED_CONNECTIONS = 300

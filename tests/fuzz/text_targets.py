@@ -12,19 +12,20 @@ from tests.broker.amqp10 import stream_fuzz
 from tests.broker.amqp10.test_connection import new
 from tests.broker.kernel import frames as f
 from tests.fuzz.target import Target, same
-from warren_broker import errors
-from warren_broker.amqp091.connection import Connection
-from warren_broker.amqp091.wire import codec, methods
-from warren_broker.amqp10 import addresses, jms_selector
-from warren_broker.amqp10.connection import Connection10
-from warren_broker.definition_files import document
-from warren_broker.errors import Refusal
-from warren_broker.management import dispatch, queues
-from warren_broker.message_filter.definition import MessageFilter
-from warren_broker.message_filter.evaluator import Evaluator
-from warren_broker.shovel.definition import parse_shovel
-from warren_broker.shovel.uris import parse_shovel_uri
-from warren_broker.sql_filter import FilterRefused, SqlFilter
+from warren_broker.admin import dispatch, queues
+from warren_broker.clients091.connection import Connection
+from warren_broker.clients10 import jms_selector
+from warren_broker.clients10.connection import Connection10
+from warren_machines.definition_files import document
+from warren_machines.message_filter.definition import MessageFilter
+from warren_machines.message_filter.evaluator import Evaluator
+from warren_wire import errors
+from warren_wire.amqp091 import codec, methods
+from warren_wire.amqp10 import addresses
+from warren_wire.errors import Refusal
+from warren_wire.links.definition import parse_shovel
+from warren_wire.links.uris import parse_shovel_uri
+from warren_wire.sql_filter import FilterRefused, SqlFilter
 
 ARGUMENTS_MAX = 64
 VALUES: tuple[Any, ...] = (None, True, 5, 1.5, "text", b"\xff")

@@ -18,9 +18,9 @@ from types import ModuleType
 from tests.fuzz.instruments import COMPILED, SANITIZED
 from tests.fuzz.reshape import reshaped
 
-PREFIX = "warren_broker.kernel.compiled."
-PACKAGES = ["warren_broker", "warren_raft"]
-TWINS = ["warren_broker.kernel"]
+PREFIX = "warren_wire.kernel.compiled."
+PACKAGES = ["warren_wire", "warren_raft", "warren_machines", "warren_broker"]
+TWINS = ["warren_wire.kernel"]
 """Not counted: its edges are those of the C code, which counts its own."""
 
 

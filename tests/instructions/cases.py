@@ -16,11 +16,11 @@ from sim.one import NOW, One
 from tests.broker.kernel import frames
 from tests.broker.queue.cost import turnover
 from tests.broker.queue.world import block
-from warren_broker import kernel
-from warren_broker.block.block import Block
-from warren_broker.kernel import Selection
 from warren_raft.messages import AppendReply
 from warren_raft.storage.format import RecordKind, encode_record
+from warren_wire import kernel
+from warren_wire.block.block import Block
+from warren_wire.kernel import Selection
 
 WARM = 4
 MESSAGES = 500

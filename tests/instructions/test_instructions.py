@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.instructions import measure
-from warren_broker import kernel
+from warren_wire import kernel
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.broker.kernel import frames
 from tests.instructions import turns
-from warren_broker import kernel
-from warren_broker.server.client091 import Client091
+from warren_broker.clients091.client091 import Client091
+from warren_wire import kernel
 
 CALLS_MAX = {"leader": 500, "follower": 154, "last": 60}
 """Calls per message; a little more than there are. Lower them when there are fewer."""

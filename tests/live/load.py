@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.errors import Unavailable
 from warren.local import LocalCluster
-from warren_broker.pika_connections import blocking_connection
+from warren_wire.sessions.pika_connections import blocking_connection
 
 PAUSE_S = 0.05
 MOVE_ON_S = 20.0

@@ -23,7 +23,7 @@ from live.shovels import worker_pids
 from warren.admin import Admin
 from warren.errors import WarrenError
 from warren.local import LocalCluster
-from warren_broker.shovel.uris import AMQP091, AMQP10
+from warren_wire.links.uris import AMQP091, AMQP10
 
 Protocols: TypeAlias = tuple[str, str]
 """Of the source and of the destination."""

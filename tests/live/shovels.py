@@ -10,8 +10,8 @@ import pika
 
 from live.conftest import Broker, eventually
 from warren.admin import Admin
-from warren_broker.management.shovel_values import ShovelInfo
-from warren_broker.shovel.process import WORKER
+from warren_broker.transfers.shovel.process import WORKER
+from warren_wire.admin.shovel_values import ShovelInfo
 
 
 def clean(admin: Admin) -> None:

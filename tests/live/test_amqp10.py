@@ -22,7 +22,7 @@ from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.local import LocalCluster
-from warren_broker.amqp10.wire.engine import Engine
+from warren_wire.amqp10.engine import Engine
 
 pytestmark = [pytest.mark.live]
 WAIT_S = PATIENCE_S

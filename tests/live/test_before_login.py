@@ -17,7 +17,7 @@ from live.http_client import api_address, http_client
 from tests.patience import PATIENCE_S
 from warren.local import LocalCluster
 from warren_broker.config import Limits
-from warren_broker.http_api.settings import HttpBounds
+from warren_broker.settings.http_settings import HttpBounds
 
 pytestmark = pytest.mark.live
 SETTINGS = {

@@ -15,7 +15,7 @@ from warren.admin import Admin
 from warren.errors import Unavailable
 from warren.local import LocalCluster
 from warren.stages import StagedPart, StageWriter, publish_batch, register_sink
-from warren_broker.block.block import encode
+from warren_wire.block.block import encode
 
 BODY = bytes(40_000)
 

@@ -12,7 +12,7 @@ from live.http_client import http_client
 from live.test_prometheus import scraped
 from live.test_tls import TlsBroker
 from tests.certificates import Authority
-from warren_broker.certificate_ends import CertificateUnreadable, read_ends, report
+from warren_broker.process.certificate_ends import CertificateUnreadable, read_ends, report
 
 CHECK = "/health/checks/certificate-expiration"
 

@@ -27,7 +27,7 @@ from warren.errors import (
 )
 from warren.local import LocalCluster
 from warren.uri import Address
-from warren_broker.metadata import passwords
+from warren_machines.metadata import passwords
 
 IDLE_SHOVEL = {"src-uri": "amqp://127.0.0.1:1", "src-queue": "q", "dest-uri": "amqp://"}
 pytestmark = pytest.mark.live

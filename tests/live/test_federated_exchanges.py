@@ -19,7 +19,7 @@ from live.test_shovel import worker_pids
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.local import LocalCluster
-from warren_broker.shovel.worker import DELAY_S_MAX
+from warren_broker.transfers.shovel.worker import DELAY_S_MAX
 
 pytestmark = pytest.mark.live
 IDLE_S = 1.0

@@ -27,7 +27,7 @@ from warren.claims import ClaimReader
 from warren.cli.app import app
 from warren.connection import Connection
 from warren.local import LocalCluster
-from warren_broker.shovel.worker import DELAY_S_MAX
+from warren_broker.transfers.shovel.worker import DELAY_S_MAX
 
 pytestmark = pytest.mark.live
 PATIENCE_S = 2 * DELAY_S_MAX

@@ -18,7 +18,7 @@ from tests.live.conftest import DEADLINE_S, Mount, eventually
 from tests.patience import PATIENCE_S
 from warren.errors import WarrenError
 from warren.local import LocalCluster
-from warren_broker.pika_connections import blocking_connection
+from warren_wire.sessions.pika_connections import blocking_connection
 
 BODY_BYTES = 8_000
 

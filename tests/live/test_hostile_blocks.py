@@ -17,9 +17,9 @@ from warren.connection import Connection
 from warren.errors import WarrenError
 from warren.outgoing import BlockSender
 from warren.stages import SinkDriver, StageWriter
-from warren_broker.amqp091.wire.properties import Properties
-from warren_broker.amqp091.wire.properties import encode as encode_properties
-from warren_broker.block.block import encode
+from warren_wire.amqp091.properties import Properties
+from warren_wire.amqp091.properties import encode as encode_properties
+from warren_wire.block.block import encode
 
 pytestmark = pytest.mark.live
 DRIVER = SinkDriver("sink", "run", 1)

@@ -14,8 +14,8 @@ from live.conftest import eventually
 from live.http_client import SETTINGS, HttpClient, add_user, http_client, quoted
 from warren.admin import Admin
 from warren.local import LocalCluster
-from warren_broker.amqp091.wire.fields import DEPTH_MAX, Timestamp
-from warren_broker.pika_properties import MessageProperties
+from warren_wire.amqp091.fields import DEPTH_MAX, Timestamp
+from warren_wire.sessions.pika_properties import MessageProperties
 
 pytestmark = pytest.mark.live
 NODES = {"node-0", "node-1", "node-2"}

@@ -43,7 +43,7 @@ def process_of(node: int) -> int:
             command = (path.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[1]) == node and b"warren_broker.http_api.worker" in command:
+        if int(fields[1]) == node and b"warren_broker.http.worker" in command:
             return int(path.parent.name)
     return 0
 

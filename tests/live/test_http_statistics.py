@@ -20,7 +20,7 @@ from live.test_http_rates import SAMPLED, opened
 from tests.patience import PATIENCE_S
 from warren import Admin, ClaimReader, Connection, Producer
 from warren.local import LocalCluster
-from warren_broker.block.block import Block
+from warren_wire.block.block import Block
 
 pytestmark = pytest.mark.live
 ROOT = quoted("/")

@@ -17,7 +17,7 @@ import pytest
 from live.conftest import eventually
 from tests.patience import PATIENCE_S
 from warren.local import LocalCluster, node_environment
-from warren_broker.node_files import READY_FILE
+from warren_wire.node_files import READY_FILE
 
 pytestmark = pytest.mark.live
 FAREWELL = "\x01" * 250

@@ -13,7 +13,7 @@ from live.conftest import Broker, eventually
 from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.errors import NotFound
-from warren_broker.management.connection_values import ConnectionInfo
+from warren_wire.admin.connection_values import ConnectionInfo
 
 pytestmark = pytest.mark.live
 

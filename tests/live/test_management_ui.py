@@ -16,7 +16,7 @@ from live.chromium import PROGRAM, Chromium
 from live.conftest import STRICT, eventually
 from live.http_client import SETTINGS, HttpClient, add_user, api_address, http_client, quoted
 from warren.local import LocalCluster
-from warren_broker.http_api.ui_files import UPLOT_FOLDER
+from warren_broker.http.ui_files import UPLOT_FOLDER
 
 pytestmark = pytest.mark.live
 ROOT = quoted("/")

@@ -23,7 +23,7 @@ from live.conftest import eventually
 from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster
-from warren_broker.prometheus.endpoint import CONNECTION_S_MAX, SCRAPERS_PER_ADDRESS_MAX
+from warren_broker.metrics.endpoint import CONNECTION_S_MAX, SCRAPERS_PER_ADDRESS_MAX
 
 pytestmark = pytest.mark.live
 

@@ -16,7 +16,7 @@ from live.conftest import STRICT
 from live.load import connect
 from tools.environment import ROOT, environment
 from warren.local import LocalCluster
-from warren_broker.server.service_manager import (
+from warren_broker.listeners.service_manager import (
     NOTIFY_ALIVE,
     NOTIFY_READY,
     NOTIFY_SOCKET,

@@ -21,9 +21,9 @@ from warren.connection import Connection
 from warren.errors import AccessRefused, NotFound, PeerError, WarrenError
 from warren.local import LocalCluster
 from warren.uri import Address
-from warren_broker.amqp091.wire.fields import Timestamp
-from warren_broker.pika_properties import MessageProperties
-from warren_broker.shovel.static import shovel_owner
+from warren_broker.transfers.shovel.static import shovel_owner
+from warren_wire.amqp091.fields import Timestamp
+from warren_wire.sessions.pika_properties import MessageProperties
 
 pytestmark = pytest.mark.live
 SECRET = "never-shown"

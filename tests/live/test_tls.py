@@ -26,7 +26,7 @@ from warren import Admin, ClaimReader, Connection, Producer
 from warren.errors import TlsError, Unavailable
 from warren.local import LocalCluster
 from warren.uri import Address, ClientTls
-from warren_broker.block.block import Block
+from warren_wire.block.block import Block
 
 HANDSHAKE_TIMEOUT_MS = 3_000
 LARGE = 12 << 20

@@ -26,7 +26,7 @@ from warren.errors import AccessRefused, WarrenError
 from warren.local import LocalCluster
 from warren.stages import SinkDriver, StagedPart, StageWriter, publish_batch, register_sink
 from warren.uri import Address
-from warren_broker.block.block import encode
+from warren_wire.block.block import encode
 
 if not os.environ.get(STRICT):
     pytest.importorskip("jwt")

@@ -14,8 +14,8 @@ import pytest
 
 from tools import wheels
 from warren.local import LocalCluster
-from warren_broker.http_api.ui_files import UI_FOLDER, UPLOT_FOLDER
-from warren_broker.kernel.build_kernel import MODULES as KERNEL_MODULES
+from warren_broker.http.ui_files import UI_FOLDER, UPLOT_FOLDER
+from warren_wire.kernel.build_kernel import MODULES as KERNEL_MODULES
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
@@ -26,8 +26,8 @@ COMPILED_ONLY_HERE = {"CC": "false", "CXX": "false"}
 PUBLISH_AND_CLAIM = """
 import importlib.util, sys
 from warren import Address, Admin, ClaimReader, Connection, Producer
-from warren_broker import kernel
-from warren_broker.block.block import Block
+from warren_wire import kernel
+from warren_wire.block.block import Block
 
 assert kernel.ACTIVE == "compiled", kernel.ACTIVE
 uri, queue = sys.argv[1:]
@@ -53,7 +53,7 @@ import sys
 from proton import Message
 from proton.utils import BlockingConnection
 from warren import Admin, Connection
-from warren_broker.amqp10.wire.proton import Message as Ours
+from warren_wire.amqp10.proton import Message as Ours
 
 assert Ours is not Message and Ours.__module__ == "warren_proton._message"
 host, queue = sys.argv[1:]
@@ -161,14 +161,14 @@ def test_the_wheel_names_a_platform_that_it_can_run_on_and_holds_the_licence(whe
     needed = sorted(one.partition(">")[0] for one in wanted)
     assert needed == ["cffi", "lz4", "msgspec", "zlib-ng"]
     served = {path.name for path in UI_FOLDER.iterdir()}
-    assert {f"warren_broker/http_api/ui/{name}" for name in served} <= set(names)
+    assert {f"warren_broker/http/ui/{name}" for name in served} <= set(names)
     if UPLOT_FOLDER.is_dir():
         charts = {"uPlot.esm.js", "uPlot.min.css", "LICENSE"}
-        assert {f"warren_broker/http_api/uplot/{name}" for name in charts} <= set(names)
+        assert {f"warren_broker/http/uplot/{name}" for name in charts} <= set(names)
     compiled = {
         Path(name).name.partition(".")[0]
         for name in names
-        if "kernel/compiled/" in name and name.endswith(".so")
+        if "warren_wire/kernel/compiled/" in name and name.endswith(".so")
     }
     assert compiled == set(KERNEL_MODULES)
 

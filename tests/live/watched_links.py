@@ -12,7 +12,7 @@ from typing import Any
 from proton import Message, int32, symbol
 
 from tests.broker.amqp10.test_activity import flows
-from warren_broker.amqp10.wire.engine import Engine
+from warren_wire.amqp10.engine import Engine
 
 WAIT_S = 60.0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _CORE = "raft/warren_raft/core/"
-_QUEUE = "broker/warren_broker/queue/"
+_QUEUE = "broker/warren_machines/queue/"
 
 EXPLAINED: dict[tuple[str, str, str], str] = {
     (

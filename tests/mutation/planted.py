@@ -50,7 +50,7 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     ),
     "queue": (
         Planted(  # a snapshot forgets that a single active consumer makes way
-            "broker/warren_broker/queue/queue_snapshot.py",
+            "broker/warren_machines/queue/queue_snapshot.py",
             "        uplink.yields,\n",
             "        False,\n",
         ),

@@ -26,7 +26,7 @@ from nemesis.story import Story, left_in
 from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import WarrenError
-from warren_broker.relay_names import CAPABILITY
+from warren_wire.relay_names import CAPABILITY
 
 FAR, CIRCLE = "nemesis.far", "nemesis.circle"
 QUEUES = (FAR, CIRCLE)

@@ -12,8 +12,8 @@ from warren.claims import Claim, ClaimReader, fetch_claim
 from warren.connection import Connection
 from warren.errors import Unavailable
 from warren.stages import SinkDriver, StagedPart, StageWriter, publish_batch, register_sink
-from warren_broker.block.block import Block
-from warren_broker.block.block_encoding import encode
+from warren_wire.block.block import Block
+from warren_wire.block.block_encoding import encode
 
 CLAIM_MESSAGES = 400
 CLAIM_BYTES = 1 << 20

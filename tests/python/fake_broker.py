@@ -14,10 +14,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from tests.patience import PATIENCE_S
-from warren_broker.amqp10 import connection_requests as asks
-from warren_broker.amqp10.connection import Connection10
-from warren_broker.block.block import Block
-from warren_broker.errors import (
+from warren_broker.admin import claims as claim_resource
+from warren_broker.admin import queues as queue_resource
+from warren_broker.admin import resource
+from warren_broker.clients10 import connection_requests as asks
+from warren_broker.clients10.connection import Connection10
+from warren_wire.admin import queue_values
+from warren_wire.block.block import Block
+from warren_wire.errors import (
     ClaimNotOpen,
     EpochSuperseded,
     LoginRefused,
@@ -28,9 +32,6 @@ from warren_broker.errors import (
     Unavailable,
     unknown_vhost,
 )
-from warren_broker.management import claims as claim_resource
-from warren_broker.management import queue_values, resource
-from warren_broker.management import queues as queue_resource
 
 
 @dataclass

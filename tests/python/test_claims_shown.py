@@ -15,8 +15,8 @@ from warren import Admin, ClaimReader, Connection, Producer
 from warren.claims import fetch_claim
 from warren.cli.app import app
 from warren.local import LocalCluster
-from warren_broker.block.layout import AREAS
-from warren_broker.queue.describe_command import ReadBy
+from warren_wire.block.layout import AREAS
+from warren_wire.queue_values.describe_command import ReadBy
 
 pytestmark = pytest.mark.live
 

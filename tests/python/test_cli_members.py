@@ -18,10 +18,10 @@ from warren.cli import output
 from warren.cli.app import app
 from warren.cli.progress_line import ProgressLine
 from warren.cli.target import address_of
-from warren_broker import errors
+from warren_broker.admin import members as m
 from warren_broker.config import Limits
-from warren_broker.management import members as m
-from warren_broker.management import membership as v
+from warren_wire import errors
+from warren_wire.admin import membership as v
 
 Run = Callable[..., Result]
 

@@ -40,12 +40,12 @@ from warren.errors import (
 )
 from warren.stages import SinkDriver, StageWriter, drop_batch, publish_batch, register_sink
 from warren.wire import REPLIES_MAX
-from warren_broker import errors
-from warren_broker.amqp10 import connection_requests as asks
-from warren_broker.amqp10.wire.engine import ANSWERS_OWED_MAX
-from warren_broker.block import block as blocks
-from warren_broker.management import claims as claim_resource
-from warren_broker.management import queues as queue_resource
+from warren_broker.admin import claims as claim_resource
+from warren_broker.admin import queues as queue_resource
+from warren_broker.clients10 import connection_requests as asks
+from warren_wire import errors
+from warren_wire.amqp10.engine import ANSWERS_OWED_MAX
+from warren_wire.block import block as blocks
 
 DRIVER = SinkDriver("s", "r", 1)
 

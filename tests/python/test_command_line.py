@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from warren.cli import output
 from warren.cli.app import app
 from warren.cli.command_line import ordered
-from warren_broker import VERSION
+from warren_wire import VERSION
 
 ROOT = typer.main.get_command(app)
 

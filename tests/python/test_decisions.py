@@ -25,7 +25,7 @@ from warren.errors import (
 )
 from warren.local import LocalCluster
 from warren.stages import SettledClaim, StagedPart, publish_batch, register_sink
-from warren_broker.block.block import Block
+from warren_wire.block.block import Block
 
 pytestmark = pytest.mark.live
 

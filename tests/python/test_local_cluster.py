@@ -26,7 +26,7 @@ from warren.cli.app import app
 from warren.errors import Conflict, Fenced, NotFound, StageLost, Unavailable
 from warren.local import LocalCluster
 from warren.stages import SettledClaim, publish_batch, register_sink
-from warren_broker.block import block as blocks
+from warren_wire.block import block as blocks
 
 pytestmark = pytest.mark.live
 

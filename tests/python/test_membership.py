@@ -21,10 +21,10 @@ from warren.errors import (
     Unavailable,
     UsageError,
 )
-from warren_broker import errors
-from warren_broker.management import members as m
-from warren_broker.management import membership as v
-from warren_broker.management import queues as queue_resource
+from warren_broker.admin import members as m
+from warren_broker.admin import queues as queue_resource
+from warren_wire import errors
+from warren_wire.admin import membership as v
 
 RUNNING = v.MemberInfo("w-1", "leader", "running", True, 90, 0)
 LEARNING = v.MemberInfo("w-4", "learner", "snapshot", False, 5, 85, 1_000, 2_500)

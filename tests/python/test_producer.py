@@ -11,10 +11,10 @@ from warren.claims import browse
 from warren.connection import Connection
 from warren.errors import TooLarge, Unroutable, UsageError
 from warren.producer import Producer
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp10 import connection_requests as asks
-from warren_broker.block.block import Block
-from warren_broker.management import queues as queue_resource
+from warren_broker.admin import queues as queue_resource
+from warren_broker.clients10 import connection_requests as asks
+from warren_wire.amqp091 import properties
+from warren_wire.block.block import Block
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from warren.claims import browse
 from warren.errors import BatchConflict, BatchPast, ClaimLost, Fenced, NotFound, StageLost
 from warren.local import LocalCluster
 from warren.stages import SinkDriver, StagedPart, drop_batch, publish_batch, register_sink
-from warren_broker.block.block import Block, encode
+from warren_wire.block.block import Block, encode
 
 pytestmark = pytest.mark.live
 

@@ -18,7 +18,7 @@ from warren.cli.app import app
 from warren.errors import UsageError
 from warren.migration import Counts
 from warren.whole_file import write_whole
-from warren_broker.management import definitions
+from warren_broker.admin import definitions
 
 FULL_BYTES = 1 << 20
 """Files may have as much; what is written here has more."""

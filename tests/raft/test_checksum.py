@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren_raft import checksum
+from warren_wire import checksum
 
 STARTS = st.integers(0, 0xFFFFFFFF)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren_raft.quoting import SHOWN_CHARACTERS_MAX, escaped, quoted
+from warren_wire.quoting import SHOWN_CHARACTERS_MAX, escaped, quoted
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.certificates import Authority
 ROOT = Path(__file__).parents[2]
 PROGRAM = r"""
 import json, socket, ssl, sys, threading
-from warren_raft.tls_contexts import client_side, server_side
+from warren_wire.tls.contexts import client_side, server_side
 
 cert, key, authority = sys.argv[1:]
 made = server_side()

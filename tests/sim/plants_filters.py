@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sim.planting import Replacement, by_name
-from warren_broker.queue.block_index import BlockIndex
-from warren_broker.queue.filter_commands import Judged
-from warren_broker.queue.filters import Filter
+from warren_machines.queue.block_index import BlockIndex
+from warren_machines.queue.filter_commands import Judged
+from warren_machines.queue.filters import Filter
 
 
 def a_filter_gives_what_follows_a_match() -> list[Replacement]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from sim.planting import Replacement, by_name
-from warren_broker.cluster.importing import DefinitionImports
-from warren_broker.metadata import imports
+from warren_broker.broker.importing import DefinitionImports
+from warren_machines.metadata import imports
 
 
 def an_import_is_many_changes() -> list[Replacement]:

@@ -8,10 +8,10 @@ from typing import Any
 from sim.planting import Replacement, by_name
 from warren_broker.cluster.client.publisher import Publisher, RoutedRun
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarder
-from warren_broker.queue import ack, dead_letter
-from warren_broker.queue.effects import LettersDue
-from warren_broker.queue.letter_queue import LetterQueue
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.queue import ack, dead_letter
+from warren_machines.queue.effects import LettersDue
+from warren_machines.queue.letter_queue import LetterQueue
+from warren_machines.queue.machine import QueueMachine
 
 
 def letters_are_settled_before_their_confirms() -> list[Replacement]:

@@ -8,8 +8,8 @@ from sim.planting import Replacement, by_name
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
 from warren_broker.cluster.membership import mirror_follower
 from warren_broker.cluster.membership.mirror_follower import MirrorFollower
-from warren_broker.queue import machine, whole_queue
-from warren_broker.queue.commands import Configure
+from warren_machines.queue import machine, whole_queue
+from warren_machines.queue.commands import Configure
 
 
 def a_new_leader_looks_at_no_policy() -> list[Replacement]:

@@ -10,8 +10,8 @@ from sim.planting import Replacement, by_name
 from warren_broker.cluster import definitions
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.queue_deletions import QueueDeletions
-from warren_broker.metadata.incarnations import is_retired
-from warren_broker.queue import (
+from warren_machines.metadata.incarnations import is_retired
+from warren_machines.queue import (
     ack,
     claim,
     commands,
@@ -21,14 +21,14 @@ from warren_broker.queue import (
     queue_snapshot,
     stage,
 )
-from warren_broker.queue.annotations import Annotations
-from warren_broker.queue.apply_context import QueueContext
-from warren_broker.queue.deduplication import NumberSet, SeenIds
-from warren_broker.queue.delayed_queue import Delayed
-from warren_broker.queue.ranges import LANE_SHIFT
-from warren_broker.queue.ready_queue import Order
-from warren_broker.queue.returned_runs import ReturnedRuns
-from warren_broker.queue.state import QueueState
+from warren_machines.queue.annotations import Annotations
+from warren_machines.queue.apply_context import QueueContext
+from warren_machines.queue.deduplication import NumberSet, SeenIds
+from warren_machines.queue.delayed_queue import Delayed
+from warren_machines.queue.ranges import LANE_SHIFT
+from warren_machines.queue.ready_queue import Order
+from warren_machines.queue.returned_runs import ReturnedRuns
+from warren_machines.queue.state import QueueState
 
 
 def _handler(kind: type, handler: Any) -> list[Replacement]:

@@ -16,7 +16,7 @@ from pika.adapters.asyncio_connection import AsyncioConnection
 
 from warren.claims import ClaimReader
 from warren.connection import Connection
-from warren_broker.pika_connections import blocking_connection
+from warren_wire.sessions.pika_connections import blocking_connection
 
 TICK_S = 0.05
 OPEN_S = 30.0

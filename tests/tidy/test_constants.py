@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator
 
 from tidy import house
-from warren_broker import VERSION
+from warren_wire import VERSION
 
 OWN = {
     "FORMAT": "each file format counts its own versions",
@@ -75,7 +75,7 @@ def test_the_checksum_has_one_owner() -> None:
         for node in house.nodes_of(module.tree)
         if isinstance(node, ast.Attribute) and node.attr == "crc32"
     ]
-    owner = "raft/warren_raft/checksum.py:"
+    owner = "broker/warren_wire/checksum.py:"
     others = [each for each in findings if not each.startswith(owner)]
-    house.report(others, "use warren_raft.checksum.crc32: the same values, several times as fast")
+    house.report(others, "use warren_wire.checksum.crc32: the same values, several times as fast")
     assert len(findings) > len(others), "the owner has moved: name it here"

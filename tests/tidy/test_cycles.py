@@ -1,4 +1,4 @@
-"""No two modules import each other, directly or by way of others."""
+"""No two modules, and no two packages, import each other, directly or by way of others."""
 
 from __future__ import annotations
 
@@ -24,6 +24,12 @@ def test_no_import_cycles() -> None:
         findings,
         "move what both need to a module below them, or describe the upper one by a Protocol",
     )
+
+
+def test_no_cycles_between_packages() -> None:
+    """A package here is a first folder of an import package, or a module beside these folders."""
+    findings = [" ".join(cycle) for cycle in structure.package_cycles()]
+    house.report(findings, "a reader must be able to learn packages one at a time: cut the knot")
 
 
 def test_a_known_cycle_still_exists() -> None:

@@ -8,7 +8,7 @@ from tidy import house
 from tidy.ratchet import over
 
 RIMS = {
-    "warren_broker.server.connection_faults",
+    "warren_broker.clients.connection_faults",
     "warren_broker.cluster.leader.set_aside",
     "warren_broker.cluster.turn_shares",
 }

@@ -42,7 +42,7 @@ LATER_ARGUMENTS = {
 """(function, argument) of the same kind."""
 UNLIKE = {
     "ssl.create_default_context": (
-        "accepts other certificates since 3.13: warren_raft.tls_contexts."
+        "accepts other certificates since 3.13: warren_wire.tls.contexts."
         "calling_context, or warren.client_tls.client_context for a client"
     ),
 }

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from warren_broker import errors
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.survey import Answers, Survey
-from warren_broker.metadata.limits import MAX_CHANNELS, MAX_CONNECTIONS, limit
+from warren_machines.metadata.limits import MAX_CHANNELS, MAX_CONNECTIONS, limit
+from warren_wire import errors
 
 Answer = Callable[[errors.Refusal | None], None]
 """Called once: None when the client is within the limits."""

@@ -7,9 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from warren_broker.management.connection_values import ChannelInfo, ConnectionInfo
-from warren_broker.management.statistic_values import NodeSamples
-from warren_broker.message_stats import (
+from warren_broker.counting.message_stats import (
     CHANNEL_COUNTED,
     CHANNEL_SAMPLES_MAX,
     CONNECTION_SAMPLES_MAX,
@@ -18,7 +16,9 @@ from warren_broker.message_stats import (
     CountHistory,
     Row,
 )
-from warren_broker.queue.commands import SessionId
+from warren_machines.queue.commands import SessionId
+from warren_wire.admin.connection_values import ChannelInfo, ConnectionInfo
+from warren_wire.admin.statistic_values import NodeSamples
 
 
 class ClientCounted(NamedTuple):

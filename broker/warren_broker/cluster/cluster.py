@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import SEEK_INTERVAL_MS_MAX, GroupClient
 from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
@@ -16,9 +15,9 @@ from warren_broker.cluster.leader.leader_effects import LeaderCallbacks, LeaderE
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.cluster.leader_hints import LeaderHints
 from warren_broker.cluster.remote_deliveries import RemoteDeliveries, moved
-from warren_broker.counters import Counters
-from warren_broker.message_stats import MessageCounts
-from warren_broker.queue.commands import Delivery, GetReply, SubmissionReply
+from warren_broker.counting.counters import Counters
+from warren_broker.counting.message_stats import MessageCounts
+from warren_machines.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.errors import NotLeader, UsageError
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host, MessageHandler, UnknownGroup
@@ -26,6 +25,7 @@ from warren_raft.runtime.loop import Loop, LoopStage
 from warren_raft.runtime.net.handshake import Hello
 from warren_raft.runtime.observer import Observer
 from warren_raft.types import METADATA_GROUP, Membership
+from warren_wire.block.block import Block, BlockError
 
 log = logging.getLogger(__name__)
 HAND_OVER_WAIT_MS = 2_000

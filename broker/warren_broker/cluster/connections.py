@@ -16,21 +16,16 @@ from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import NodeTotalsReader
 from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.survey import Answers, Survey
-from warren_broker.management.connection_values import (
-    SINGLE_ACTIVE,
-    WAITING,
-    ConnectionInfo,
-    ConsumerInfo,
-)
-from warren_broker.management.statistic_values import QueueStatistics
-from warren_broker.management.total_values import NodeTotals
-from warren_broker.message_stats import (
+from warren_broker.counting.message_stats import (
     COUNTED,
     EXCHANGE_COUNTED,
     LENGTHS,
     NODE_STATS,
     VHOST_COUNTED,
 )
+from warren_wire.admin.connection_values import SINGLE_ACTIVE, WAITING, ConnectionInfo, ConsumerInfo
+from warren_wire.admin.statistic_values import QueueStatistics
+from warren_wire.admin.total_values import NodeTotals
 
 Counted: TypeAlias = Literal["", "exchanges", "vhosts", "gauges"]
 """Of what statistics are, but of queues: see `messages.AskConnections`."""

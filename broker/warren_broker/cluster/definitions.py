@@ -14,9 +14,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from warren_broker import errors
-from warren_broker.amqp091.requests import ExchangeFacts
-from warren_broker.arguments import Kind
+from warren_broker.access.requests import ExchangeFacts
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.uplink import COMMANDS_MAX, InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
@@ -24,8 +22,8 @@ from warren_broker.cluster.definition_barrier import DefinitionBarrier
 from warren_broker.cluster.lost_majority import lost_majority
 from warren_broker.cluster.membership.local_members import LocalMembers
 from warren_broker.cluster.request_timeouts import RequestTimeouts
-from warren_broker.metadata import commands, passwords
-from warren_broker.metadata.changes import (
+from warren_machines.metadata import commands, passwords
+from warren_machines.metadata.changes import (
     DefinitionEvent,
     MembersSet,
     NodeRenewed,
@@ -36,23 +34,25 @@ from warren_broker.metadata.changes import (
     UserChanged,
     VhostDeleted,
 )
-from warren_broker.metadata.codec import decode_reply, encode_reply, encode_submission
-from warren_broker.metadata.incarnations import is_over
-from warren_broker.metadata.machine import MetadataMachine
-from warren_broker.metadata.policy_index import NO_POLICY, EffectivePolicy, PolicyIndex
-from warren_broker.metadata.records import QueueRecord, User, Vhost
-from warren_broker.metadata.state import REPLIES_KEPT_MAX, MetadataState
-from warren_broker.permissions import Permissions
-from warren_broker.queue.config import QueueConfig
-from warren_broker.routing.absent import AbsentNodes
-from warren_broker.routing.surroundings import RoutingNode
-from warren_broker.routing.topology import Topology
+from warren_machines.metadata.codec import decode_reply, encode_reply, encode_submission
+from warren_machines.metadata.incarnations import is_over
+from warren_machines.metadata.machine import MetadataMachine
+from warren_machines.metadata.permissions import Permissions
+from warren_machines.metadata.policy_index import NO_POLICY, EffectivePolicy, PolicyIndex
+from warren_machines.metadata.records import QueueRecord, User, Vhost
+from warren_machines.metadata.state import REPLIES_KEPT_MAX, MetadataState
+from warren_machines.routing.absent import AbsentNodes
+from warren_machines.routing.surroundings import RoutingNode
+from warren_machines.routing.topology import Topology
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime.bootstrap import BootstrapPlan
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import LoopStage
 from warren_raft.types import METADATA_GROUP
+from warren_wire import errors
+from warren_wire.arguments import Kind
+from warren_wire.queue_values.config import QueueConfig
 
 log = logging.getLogger(__name__)
 SUBMISSIONS_MAX = 16

@@ -14,16 +14,16 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from warren_broker import permissions
-from warren_broker.access import IMPERSONATOR
+from warren_broker.access.access import IMPERSONATOR
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.errors import AccessRefused
-from warren_broker.federation.upstreams import federated_exchanges
-from warren_broker.metadata.state import Scope
-from warren_broker.permissions import HeldPermissions, Permission, Permissions
-from warren_broker.shovel.definition import ShovelEnd
-from warren_broker.shovel.uris import OWN_CLUSTER, ClusterPlaces, is_loopback
+from warren_machines.metadata import permissions
+from warren_machines.metadata.permissions import HeldPermissions, Permission, Permissions
+from warren_machines.metadata.state import Scope
+from warren_machines.metadata.upstreams import federated_exchanges
+from warren_wire.errors import AccessRefused
+from warren_wire.links.definition import ShovelEnd
+from warren_wire.links.uris import OWN_CLUSTER, ClusterPlaces, is_loopback
 
 BY_OPERATOR: Final = ""
 """Setter of a link of the configuration, or of the definitions that are loaded at a start."""

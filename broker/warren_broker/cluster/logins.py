@@ -6,15 +6,15 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from warren_broker import errors
-from warren_broker.amqp091 import requests
-from warren_broker.certificate_login import EXTERNAL
+from warren_broker.access import requests
+from warren_broker.access.token_rights import HeldRights, TokenRights
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.link_logins import LinkLogins
-from warren_broker.permissions import HeldPermissions
-from warren_broker.token_logins import Found, TokenLogins
-from warren_broker.token_rights import HeldRights, TokenRights
+from warren_broker.tokens.token_logins import Found, TokenLogins
+from warren_machines.metadata.permissions import HeldPermissions
+from warren_wire import errors
+from warren_wire.certificate_login import EXTERNAL
 
 log = logging.getLogger(__name__)
 Answer: TypeAlias = Callable[[Any], None]

@@ -11,21 +11,21 @@ from typing import TypeAlias
 
 import msgspec
 
-from warren_broker.block.layout import AREAS
-from warren_broker.management.connection_values import ConnectionInfo, ConsumerInfo
-from warren_broker.management.shovel_values import ShovelInfo
-from warren_broker.management.statistic_values import QueueStatistics
-from warren_broker.management.total_values import NodeTotals
-from warren_broker.queue.commands import (
+from warren_machines.queue.commands import (
     ConsumerId,
     Delivery,
     StatReply,
     SubmissionReply,
     UplinkId,
 )
-from warren_broker.queue.effects import ActiveIs, CancelConsumer, Drained
+from warren_machines.queue.effects import ActiveIs, CancelConsumer, Drained
 from warren_raft.errors import PeerError
-from warren_raft.undecodable import UNDECODABLE
+from warren_wire.admin.connection_values import ConnectionInfo, ConsumerInfo
+from warren_wire.admin.shovel_values import ShovelInfo
+from warren_wire.admin.statistic_values import QueueStatistics
+from warren_wire.admin.total_values import NodeTotals
+from warren_wire.block.layout import AREAS
+from warren_wire.undecodable import UNDECODABLE
 
 _LENGTH = struct.Struct("<I")
 HEADER_BYTES_MAX = 64 * 1024 * 1024

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from warren_broker.arguments import QueueDeclaration
 from warren_broker.cluster.membership.mirror_follower import MirrorFollower
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.config import Queues
-from warren_broker.metadata.commands import DeclareQueue
-from warren_broker.metadata.policy_index import PolicyIndex
-from warren_broker.mirror_keys import mirror_policy
-from warren_broker.policy_keys import leader_locator
+from warren_machines.metadata.commands import DeclareQueue
+from warren_machines.metadata.policy_index import PolicyIndex
+from warren_wire.arguments import QueueDeclaration
+from warren_wire.mirror_keys import mirror_policy
+from warren_wire.policy_keys import leader_locator
 
 
 class QueueCommands:

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from warren_broker import errors
 from warren_broker.cluster.client.queues import QueueClients
-from warren_broker.metadata.commands import DeleteQueue
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue import commands
+from warren_machines.metadata.commands import DeleteQueue
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue import commands
+from warren_wire import errors
 
 log = logging.getLogger(__name__)
 DELETION_MS: Final = 1_000

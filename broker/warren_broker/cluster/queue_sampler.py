@@ -11,13 +11,8 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import SLICE_GROUPS, MemberCounts
 from warren_broker.cluster.process_facts import ProcessFacts
-from warren_broker.counters import CHURN, MESSAGE_COUNTERS
-from warren_broker.management.statistic_values import (
-    DEFAULT_EXCHANGE,
-    NodeSamples,
-    QueueStatistics,
-)
-from warren_broker.message_stats import (
+from warren_broker.counting.counters import CHURN, MESSAGE_COUNTERS
+from warren_broker.counting.message_stats import (
     COUNTED,
     EXCHANGE_COUNTED,
     EXCHANGE_SAMPLES_MAX,
@@ -29,6 +24,7 @@ from warren_broker.message_stats import (
     ExchangeKey,
 )
 from warren_raft.runtime.host import UnknownGroup
+from warren_wire.admin.statistic_values import DEFAULT_EXCHANGE, NodeSamples, QueueStatistics
 
 _NODE: Final = 0
 """The key of the node's own history."""

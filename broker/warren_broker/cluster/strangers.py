@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from warren_broker import errors
 from warren_broker.config import Limits
 from warren_raft.address_shares import AddressShares
 from warren_raft.runtime.address_turns import AddressTurns
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.open_files import SocketBound
+from warren_wire import errors
 
 PATIENCE_MS: Final = 2_000
 """How long a socket keeps its place before the login while others of its address want it. TLS

@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from warren_broker.errors import Refusal
-from warren_broker.steps import Steps, T, Work
+from warren_machines.steps import Steps, T, Work
 from warren_raft.runtime.loop import Loop
+from warren_wire.errors import Refusal
 
 log = logging.getLogger(__name__)
 SHARE_STEPS: Final = 2_000

@@ -22,8 +22,8 @@ from pyspark_warren.options import Options
 from pyspark_warren.password import login_address
 from warren.client_tls import client_context, tls_failure
 from warren.errors import ConnectionLost, TlsError, WarrenError
-from warren_broker.certificate_login import EXTERNAL
-from warren_broker.pika_connections import blocking_connection, innermost
+from warren_wire.certificate_login import EXTERNAL
+from warren_wire.sessions.pika_connections import blocking_connection, innermost
 
 T = TypeVar("T")
 _HOME_NODE_DOWN: Final = "is down or inaccessible"

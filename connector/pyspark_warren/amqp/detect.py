@@ -16,14 +16,9 @@ from pyspark_warren.option_spec import AMQP, AUTO, WARREN
 from pyspark_warren.options import Options, for_broker
 from warren.errors import ConnectionLost
 from warren.uri import ClientTls
-from warren_broker.amqp091.wire.codec import (
-    FRAME_END,
-    FRAME_METHOD,
-    PROTOCOL_HEADER,
-    decode_method,
-)
-from warren_broker.amqp091.wire.methods import ConnectionStart
-from warren_broker.errors import Refusal
+from warren_wire.amqp091.codec import FRAME_END, FRAME_METHOD, PROTOCOL_HEADER, decode_method
+from warren_wire.amqp091.methods import ConnectionStart
+from warren_wire.errors import Refusal
 
 _HEAD: Final = struct.Struct(">BHI")
 _START_BYTES_MAX: Final = 128 << 10

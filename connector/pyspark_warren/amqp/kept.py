@@ -17,7 +17,7 @@ from pyspark_warren.task_query import read_by
 from pyspark_warren.tokens import Login, login_of
 from warren.errors import ConnectionLost
 from warren.uri import Address
-from warren_broker.pika_connections import IOServices
+from warren_wire.sessions.pika_connections import IOServices
 
 _KEPT_MAX: Final = 8
 _kept: dict[tuple[Address, Login, ClientName], KeptConnection] = {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark_warren.options import Options
-from warren_broker.queue.describe_command import ReadBy
+from warren_wire.queue_values.describe_command import ReadBy
 
 CLIENT: Final = "pyspark_warren"
 _SHOWN_BYTES_MAX: Final = 255

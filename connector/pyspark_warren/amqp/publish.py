@@ -28,12 +28,8 @@ from pyspark_warren.errors import (
 from pyspark_warren.options import Options
 from pyspark_warren.properties import decode_properties
 from pyspark_warren.writer import Attempt, WrittenPart, encoded_batches
-from warren_broker.amqp091.wire.codec import (
-    FRAME_OVERHEAD_BYTES,
-    content_frames,
-    method_frame,
-)
-from warren_broker.amqp091.wire.methods import BasicPublish
+from warren_wire.amqp091.codec import FRAME_OVERHEAD_BYTES, content_frames, method_frame
+from warren_wire.amqp091.methods import BasicPublish
 
 _RUNS_PER_WINDOW: Final = 4
 """A window is sent in so many pieces, so that the broker confirms one while others are made."""

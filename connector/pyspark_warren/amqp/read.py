@@ -19,9 +19,9 @@ from pyspark_warren.errors import MalformedMessageError
 from pyspark_warren.properties import decode_properties
 from pyspark_warren.reader import ROWS_MAX
 from pyspark_warren.rows import fit_columns, malformed, malformed_body
-from warren_broker.amqp091.wire import properties as wire
-from warren_broker.block.layout import PRIORITY_DEFAULT
-from warren_broker.errors import SyntaxRefused
+from warren_wire.amqp091 import properties as wire
+from warren_wire.block.layout import PRIORITY_DEFAULT
+from warren_wire.errors import SyntaxRefused
 
 _HEADERS: Final = {"delivery_count": DELIVERY_COUNT, "acquired_count": ACQUIRED_COUNT}
 """Columns that a quorum queue's broker tells in a header; 0 without it."""

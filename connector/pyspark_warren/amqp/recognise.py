@@ -38,9 +38,9 @@ import pyarrow as pa
 from pyspark_warren.amqp.decided import NONE_DECIDED, PASSED, RELEASED, DecidedRows
 from pyspark_warren.amqp.spool.layout import IDENTITY_BYTES
 from pyspark_warren.properties import decode_properties
-from warren_broker.amqp091.wire import fields
-from warren_broker.amqp091.wire import properties as wire
-from warren_broker.errors import SyntaxRefused
+from warren_wire.amqp091 import fields
+from warren_wire.amqp091 import properties as wire
+from warren_wire.errors import SyntaxRefused
 
 OLD: Final = 0
 """The session of rows that an earlier owner of the lane received."""

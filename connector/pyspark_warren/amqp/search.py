@@ -1,7 +1,7 @@
 """The search for messages at fault in the rows of a spool: its state, which offsets have.
 
-The rules are those of a Warren queue (`warren_broker.queue.part_rules`). There the queue's log has
-the state. Here Spark's offset log has it: the offset of a batch says which rows it
+The rules are those of a Warren queue (`warren_wire.queue_values.part_rules`). There the queue's
+log has the state. Here Spark's offset log has it: the offset of a batch says which rows it
 reads, and what remains after it. So a driver that ends has lost none of it, whenever that is.
 """
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from pyspark_warren.amqp.decided import PASSED, Decided
-from warren_broker.queue import part_rules
-from warren_broker.queue.give_up_command import ALONE, HALF, UNDIVIDED, Way
+from warren_wire.queue_values import part_rules
+from warren_wire.queue_values.give_up_command import ALONE, HALF, UNDIVIDED, Way
 
 DECIDED_MAX: Final = 256
 """Stretches of rejected and released rows in an offset, the newest ones."""

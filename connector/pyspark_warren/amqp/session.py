@@ -21,8 +21,8 @@ from pyspark_warren.errors import (
     UnsupportedError,
     WarrenSparkError,
 )
-from warren_broker.kernel import Deliveries, DeliveryMalformed, DeliveryScanner
-from warren_broker.pika_connections import IOServices
+from warren_wire.kernel import Deliveries, DeliveryMalformed, DeliveryScanner
+from warren_wire.sessions.pika_connections import IOServices
 
 CHANNEL: Final = 1
 RECEIVED_FRAME_BYTES_MAX: Final = 131_072

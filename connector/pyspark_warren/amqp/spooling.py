@@ -21,7 +21,7 @@ from pyspark_warren.amqp.recognise import delivery_counts
 from pyspark_warren.amqp.spool.lane import LaneWriter
 from pyspark_warren.amqp.spool.rows import SCHEMA
 from pyspark_warren.errors import WarrenSparkError
-from warren_broker.kernel import Deliveries
+from warren_wire.kernel import Deliveries
 
 log = logging.getLogger("pyspark_warren")
 

@@ -26,7 +26,7 @@ from warren.cli.shovels import shovel
 from warren.cli.sinks import sinks
 from warren.cli.users import users
 from warren.cli.vhosts import vhosts
-from warren_broker import VERSION
+from warren_wire import VERSION
 
 app = typer.Typer(
     name="warren",

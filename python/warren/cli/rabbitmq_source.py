@@ -13,8 +13,8 @@ from warren.client_tls import client_context
 from warren.errors import AccessRefused, Unavailable, UsageError
 from warren.migration import SourceQueue
 from warren.uri import ClientTls
-from warren_broker.errors import Refusal
-from warren_broker.shovel.uris import ShovelUri, parse_shovel_uri
+from warren_wire.errors import Refusal
+from warren_wire.links.uris import ShovelUri, parse_shovel_uri
 
 MANAGEMENT_PORT = 15672
 HTTP_S = 60.0
@@ -120,9 +120,8 @@ class RabbitSource:
         try:
             import pika
 
-            from warren_broker import pika_connections
-            from warren_broker.shovel import endpoint
-            from warren_broker.shovel.locate import OwnNode
+            from warren_wire.sessions import endpoint, pika_connections
+            from warren_wire.sessions.locate import OwnNode
         except ImportError:
             raise UsageError(
                 "`warren migrate` needs pika: pip install 'warrenmq[broker]'"

@@ -15,7 +15,7 @@ import msgspec
 
 from warren_raft.errors import MembershipRefused, StorageError
 from warren_raft.types import MemberId, Membership, NodeId
-from warren_raft.undecodable import UNDECODABLE
+from warren_wire.undecodable import UNDECODABLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,26 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from warren_raft.core import (
-    candidate,
-    follower,
-    leader,
-    leader_transfer,
-    lost,
-    membership_change,
-)
+from warren_raft.core import candidate, follower, leader, leader_transfer, lost, membership_change
 from warren_raft.core.membership import Change
 from warren_raft.core.ready import Ready, Role, SoftState
 from warren_raft.core.role_table import HANDLERS
 from warren_raft.core.state import NodeState
 from warren_raft.core.transitions import become_follower, lose_leader, next_attempt, stand_soon
 from warren_raft.errors import NotLeader, TooManyReads
-from warren_raft.messages import (
-    AnyRaftMessage,
-    PreVote,
-    PreVoteReply,
-    ReadIndex,
-)
+from warren_raft.messages import AnyRaftMessage, PreVote, PreVoteReply, ReadIndex
 from warren_raft.types import (
     Entry,
     EntryKind,

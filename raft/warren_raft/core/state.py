@@ -13,15 +13,7 @@ from warren_raft.core.ready import ReadState, Role
 from warren_raft.core.role_state import Candidacy, Leadership
 from warren_raft.messages import AnyRaftMessage, SnapshotChunk, SnapshotWanted
 from warren_raft.ports import LogReader
-from warren_raft.types import (
-    GroupId,
-    HardState,
-    Index,
-    MemberId,
-    Membership,
-    NodeId,
-    Term,
-)
+from warren_raft.types import GroupId, HardState, Index, MemberId, Membership, NodeId, Term
 
 
 class NodeState:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, Protocol
 
 from warren_raft.address_shares import AddressShares
-from warren_raft.quoting import quoted
+from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
 BEGINS_MAX: Final = 16

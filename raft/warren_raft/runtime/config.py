@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warren_raft.config import RaftConfig
-from warren_raft.tls_contexts import TlsFiles
 from warren_raft.types import NodeId
+from warren_wire.tls.contexts import TlsFiles
 
 Address = tuple[str, int]
 

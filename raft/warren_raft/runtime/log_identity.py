@@ -14,7 +14,7 @@ import msgspec
 
 from warren_raft.errors import StorageError
 from warren_raft.types import GroupId, MemberId, Membership, NodeId
-from warren_raft.undecodable import UNDECODABLE
+from warren_wire.undecodable import UNDECODABLE
 
 FORMAT = 1
 

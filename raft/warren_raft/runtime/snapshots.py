@@ -19,7 +19,7 @@ from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import GroupId, Index, Membership, MemberState, NodeId, Term
-from warren_raft.undecodable import NO_STATE
+from warren_wire.undecodable import NO_STATE
 
 log = logging.getLogger("warren.raft")
 

@@ -57,8 +57,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
-from warren_raft.checksum import crc32
 from warren_raft.types import Entry, EntryKind
+from warren_wire.checksum import crc32
 
 VERSION = 1
 FILE_MAGIC = b"WARRNWAL"

@@ -14,8 +14,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from warren_raft.checksum import crc32
 from warren_raft.storage.format import Damaged, Data, OtherVersion
+from warren_wire.checksum import crc32
 
 SEAL_HEADER_BYTES = 24
 _START = struct.Struct("<8sI")

@@ -32,12 +32,12 @@ from typing import Any
 
 import msgspec
 
-from warren_raft.checksum import crc32
 from warren_raft.storage.errors import DirectoryRefused
 from warren_raft.storage.files import Files
 from warren_raft.storage.manifest import NAME as MANIFEST
 from warren_raft.types import NodeId
-from warren_raft.undecodable import UNDECODABLE
+from warren_wire.checksum import crc32
+from warren_wire.undecodable import UNDECODABLE
 
 FORMAT = 1
 DISK_DIGITS = 16

@@ -25,7 +25,7 @@ from warren_raft.storage.format import Damaged, Data
 from warren_raft.storage.framed_file import seal, unseal
 from warren_raft.storage.snapshot import Position
 from warren_raft.types import GroupId, Index, NodeId, Term
-from warren_raft.undecodable import UNDECODABLE
+from warren_wire.undecodable import UNDECODABLE
 
 MAGIC = b"WARRNGRP"
 VERSION = 1

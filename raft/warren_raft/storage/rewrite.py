@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warren_raft.checksum import crc32
 from warren_raft.storage.entry_index import Rows
 from warren_raft.storage.errors import EntryDamaged, WriteFailed
 from warren_raft.storage.files import Files
@@ -30,6 +29,7 @@ from warren_raft.storage.segment import encode as encode_index
 from warren_raft.storage.snapshot import Position, Snapshot, file_name
 from warren_raft.storage.snapshot import encode as encode_snapshot
 from warren_raft.types import Entry, GroupId, Index
+from warren_wire.checksum import crc32
 
 WRITE_BYTES = 1 << 20
 UNREADABLE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EIO)

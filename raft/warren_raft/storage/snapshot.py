@@ -27,7 +27,7 @@ from warren_raft.index_set import Indexes
 from warren_raft.storage.format import Damaged, Data
 from warren_raft.storage.framed_file import seal, unseal
 from warren_raft.types import GroupId, Index, NodeId, Term, TimeMs
-from warren_raft.undecodable import UNDECODABLE
+from warren_wire.undecodable import UNDECODABLE
 
 MAGIC = b"WARRNSNP"
 VERSION = 1

@@ -32,11 +32,11 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
-from warren_raft.checksum import crc32
 from warren_raft.storage.background_writer import BackgroundWriter
 from warren_raft.storage.files import Files, is_bad_medium, is_full
 from warren_raft.storage.identity import SYNCED, Directory
 from warren_raft.storage.wal import Wal
+from warren_wire.checksum import crc32
 
 log = logging.getLogger("warren.raft")
 

@@ -15,17 +15,17 @@ import pamqp.frame
 import pamqp.header
 import pamqp.heartbeat
 
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.connection import Connection
-from warren_broker.amqp091.connection_config import ConnectionConfig
-from warren_broker.amqp091.requests import ExchangeFacts, RequestDone
-from warren_broker.amqp091.wire import properties
-from warren_broker.arguments import Kind
-from warren_broker.block.block import Block, encode
-from warren_broker.kernel import Selection
-from warren_broker.permissions import ALL as ALL_PERMITTED
-from warren_broker.permissions import Permissions
-from warren_broker.queue.commands import Delivery
+from warren_broker.access import requests
+from warren_broker.access.connection_config import ConnectionConfig
+from warren_broker.access.requests import ExchangeFacts, RequestDone
+from warren_broker.clients091.connection import Connection
+from warren_machines.metadata.permissions import ALL as ALL_PERMITTED
+from warren_machines.metadata.permissions import Permissions
+from warren_machines.queue.commands import Delivery
+from warren_wire.amqp091 import properties
+from warren_wire.arguments import Kind
+from warren_wire.block.block import Block, encode
+from warren_wire.kernel import Selection
 
 warnings.filterwarnings("ignore", module="pamqp")
 

@@ -14,10 +14,10 @@ import pamqp.commands as spec
 import pytest
 
 from tests.broker.amqp091.peer import Peer, messages, run
-from warren_broker import errors
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.wire import codec, methods
-from warren_broker.kernel import Selection
+from warren_broker.access import requests
+from warren_wire import errors
+from warren_wire.amqp091 import codec, methods
+from warren_wire.kernel import Selection
 
 CHANNELS = (1, 2, 3)
 RESULTS: dict[type[Any], Any] = {

@@ -12,7 +12,7 @@ import pytest
 
 from tests.broker.amqp091.peer import Peer
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091 import requests
+from warren_broker.access import requests
 
 MIB = 1 << 20
 

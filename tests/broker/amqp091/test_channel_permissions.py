@@ -8,9 +8,9 @@ import pamqp.commands as spec
 import pytest
 
 from tests.broker.amqp091.peer import Peer
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.requests import ExchangeFacts
-from warren_broker.permissions import Permissions
+from warren_broker.access import requests
+from warren_broker.access.requests import ExchangeFacts
+from warren_machines.metadata.permissions import Permissions
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pamqp.heartbeat
 import pytest
 
 from tests.broker.amqp091.peer import Peer
-from warren_broker import errors
-from warren_broker.amqp091 import requests
+from warren_broker.access import requests
+from warren_wire import errors
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_flow(peer: Peer) -> None:
 
 
 def test_access_request(peer: Peer) -> None:
-    from warren_broker.amqp091.wire import codec, methods
+    from warren_wire.amqp091 import codec, methods
 
     peer.conn.receive(codec.method_frame(1, methods.AccessRequest()))
     (out,) = peer.conn.take_output()
@@ -129,7 +129,7 @@ def test_access_request(peer: Peer) -> None:
 
 
 def test_unknown_method(peer: Peer) -> None:
-    from warren_broker.amqp091.wire import codec
+    from warren_wire.amqp091 import codec
 
     peer.conn.receive(codec.frame(1, 1, b"\x00\x32\x00\x63"))
     peer.connection_closed(540, "unknown method 50.99")

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren_broker.amqp091.confirms import PublishLedger
-from warren_broker.kernel import MessageTable, Selection
+from warren_broker.clients091.confirms import PublishLedger
+from warren_wire.kernel import MessageTable, Selection
 
 
 @st.composite

@@ -8,11 +8,11 @@ import pamqp.commands as spec
 import pytest
 
 from tests.broker.amqp091.peer import Peer, message, messages, run, settles, tags
-from warren_broker import errors
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.state import GETTERS_KEPT
-from warren_broker.arguments import DURATION_MS_MAX, Kind
-from warren_broker.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
+from warren_broker.access import requests
+from warren_broker.clients091.state import GETTERS_KEPT
+from warren_machines.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
+from warren_wire import errors
+from warren_wire.arguments import DURATION_MS_MAX, Kind
 
 
 @pytest.fixture

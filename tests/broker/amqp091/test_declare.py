@@ -8,8 +8,8 @@ import pamqp.commands as spec
 import pytest
 
 from tests.broker.amqp091.peer import Peer
-from warren_broker import errors
-from warren_broker.amqp091 import requests
+from warren_broker.access import requests
+from warren_wire import errors
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren_broker.amqp091.delivery_tags import DeliveryLedger, HeldRun, by_consumer
-from warren_broker.errors import PreconditionFailed
+from warren_broker.clients091.delivery_tags import DeliveryLedger, HeldRun, by_consumer
+from warren_wire.errors import PreconditionFailed
 
 DELIVERIES = st.tuples(st.just("deliver"), st.integers(1, 3), st.integers(1, 6), st.booleans())
 SINGLES = st.tuples(st.just("take"), st.integers(0, 40), st.integers(0, 5), st.just(False))

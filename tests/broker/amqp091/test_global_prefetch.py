@@ -8,8 +8,8 @@ import pamqp.commands as spec
 import pytest
 
 from tests.broker.amqp091.peer import Peer, message, messages, run, settles, tags
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.global_prefetch import crowded
+from warren_broker.access import requests
+from warren_broker.clients091.global_prefetch import crowded
 
 
 @pytest.fixture

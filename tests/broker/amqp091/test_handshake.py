@@ -8,8 +8,8 @@ import pamqp.heartbeat
 import pytest
 
 from tests.broker.amqp091.peer import Peer
-from warren_broker import errors
-from warren_broker.amqp091 import requests
+from warren_broker.access import requests
+from warren_wire import errors
 
 CAPABILITIES = """
     publisher_confirms exchange_exchange_bindings basic.nack
@@ -75,7 +75,7 @@ def test_wrong_protocol_header(head: bytes) -> None:
 
 
 def test_amqplain() -> None:
-    from warren_broker.amqp091.wire import codec, fields, methods
+    from warren_wire.amqp091 import codec, fields, methods
 
     peer = Peer()
     peer.conn.receive(b"AMQP\x00\x00\x09\x01")
@@ -234,7 +234,7 @@ def test_handshake_takes_too_long() -> None:
 
 
 def test_update_secret() -> None:
-    from warren_broker.amqp091.wire import codec, methods
+    from warren_wire.amqp091 import codec, methods
 
     peer = Peer().connect()
     frame = codec.method_frame(0, methods.ConnectionUpdateSecret(new_secret=b"new", reason="r"))
@@ -248,7 +248,7 @@ def test_update_secret() -> None:
 
 
 def test_a_new_secret_of_a_user_that_lost_the_vhost_ends_the_connection() -> None:
-    from warren_broker.amqp091.wire import codec, methods
+    from warren_wire.amqp091 import codec, methods
 
     peer = Peer().connect()
     method = methods.ConnectionUpdateSecret(new_secret=b"new", reason="r")

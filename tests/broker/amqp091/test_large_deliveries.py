@@ -9,8 +9,8 @@ import pytest
 
 from tests.broker.amqp091.peer import Peer, run
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091.deliveries import VIEWED_BYTES_MIN
-from warren_broker.block.block import Block, encode
+from warren_broker.clients091.deliveries import VIEWED_BYTES_MIN
+from warren_wire.block.block import Block, encode
 
 FRAME_MAX = 131_072
 

@@ -11,10 +11,10 @@ import pamqp.header
 import pytest
 
 from tests.broker.amqp091.peer import Peer, message, messages, run, whole
-from warren_broker import errors
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.wire import codec, methods, properties
-from warren_broker.kernel import Selection
+from warren_broker.access import requests
+from warren_wire import errors
+from warren_wire.amqp091 import codec, methods, properties
+from warren_wire.kernel import Selection
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from tests.broker.amqp091.peer import Peer, run
 from tests.broker.amqp091.test_unsendable import LARGE, block, small_frames
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091 import requests
+from warren_broker.access import requests
 
 
 def traced(peer: Peer) -> list[requests.TraceRequest]:

@@ -8,9 +8,9 @@ import pamqp.commands as spec
 
 from tests.broker.amqp091.peer import Peer, run
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.deliveries import UNSENDABLE_TRIES_MAX
-from warren_broker.block.block import Block, encode
+from warren_broker.access import requests
+from warren_broker.clients091.deliveries import UNSENDABLE_TRIES_MAX
+from warren_wire.block.block import Block, encode
 
 LARGE = f.properties(headers=f.table((b"h", b"x" + (5000).to_bytes(4, "big") + bytes(5000))))
 

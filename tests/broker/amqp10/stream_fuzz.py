@@ -28,12 +28,12 @@ from proton import (
 )
 
 from tests.broker.amqp10.test_connection import Client, attach_management, new, output, send
-from warren_broker import errors
-from warren_broker.amqp10 import connection_requests, link_requests
-from warren_broker.amqp10.connection import Connection10
-from warren_broker.amqp10.filter_set import PROPERTIES_FILTER, SQL_FILTER
-from warren_broker.block.block import Block, encode
-from warren_broker.queue.commands import Delivery as Run
+from warren_broker.clients10 import connection_requests, link_requests
+from warren_broker.clients10.connection import Connection10
+from warren_broker.clients10.filter_set import PROPERTIES_FILTER, SQL_FILTER
+from warren_machines.queue.commands import Delivery as Run
+from warren_wire import errors
+from warren_wire.block.block import Block, encode
 
 CONSUMER = 7
 BLOCK = Block.decode(encode([b"late" * 5, b"x"], [b"", b""], (b"", b"q"), 4, None))

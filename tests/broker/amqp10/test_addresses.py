@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from warren_broker.amqp10.addresses import (
+from warren_wire.amqp10.addresses import (
     AnonymousTarget,
     BlocksTarget,
     BrowseSource,
@@ -24,9 +24,9 @@ from warren_broker.amqp10.addresses import (
     parse_target,
     parse_to,
 )
-from warren_broker.block.layout import AREA_BODIES, AREA_PROPERTIES, AREAS
-from warren_broker.errors import InvalidArgument, PreconditionFailed, Refusal
-from warren_broker.queue.describe_command import ReadBy
+from warren_wire.block.layout import AREA_BODIES, AREA_PROPERTIES, AREAS
+from warren_wire.errors import InvalidArgument, PreconditionFailed, Refusal
+from warren_wire.queue_values.describe_command import ReadBy
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60)
 PATHS = st.one_of(

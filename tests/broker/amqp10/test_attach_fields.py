@@ -20,8 +20,8 @@ from tests.broker.amqp10.test_links import (
     opened,
     received,
 )
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.amqp10.connection import Connection10
+from warren_broker.clients10 import link_requests as asks
+from warren_broker.clients10.connection import Connection10
 
 NULL = b"\x40"
 SYMBOL = 0xA3

@@ -8,11 +8,11 @@ import zlib
 import pytest
 
 from tests.broker.kernel import frames as f
-from warren_broker import errors
-from warren_broker.amqp10.block_admission import BlockLimits, admit
-from warren_broker.block import block as b
-from warren_broker.block.block import BLOCK_MESSAGES_MAX, TTL_NONE
-from warren_broker.kernel import USER_ID
+from warren_broker.clients10.block_admission import BlockLimits, admit
+from warren_wire import errors
+from warren_wire.block import block as b
+from warren_wire.block.block import BLOCK_MESSAGES_MAX, TTL_NONE
+from warren_wire.kernel import USER_ID
 
 LIMITS = BlockLimits.of(message_size_max=1000, frame_max=4096)
 QUEUE = (b"", b"q")

@@ -10,24 +10,21 @@ from typing import Any
 import pytest
 from proton import UNDESCRIBED, Array, Data, Message, symbol
 
-from warren_broker import errors
-from warren_broker.amqp10 import connection_requests as asks
-from warren_broker.amqp10.connection import Connection10
-from warren_broker.amqp10.link import Limits10
-from warren_broker.amqp10.wire.engine import Engine
-from warren_broker.amqp10.wire.fetched import (
+from warren_broker.access.sasl10 import AMQP_HEADER, SASL_HEADER
+from warren_broker.admin import queues as queue_resource
+from warren_broker.clients10 import connection_requests as asks
+from warren_broker.clients10.connection import Connection10
+from warren_broker.clients10.link import Limits10
+from warren_wire import errors
+from warren_wire.admin.queue_values import QueueInfo
+from warren_wire.amqp10.engine import Engine
+from warren_wire.amqp10.fetched import (
     MalformedPiece,
     decode_piece,
     decode_section,
     encode_runs,
     encode_section_head,
 )
-from warren_broker.amqp10.wire.sasl import (
-    AMQP_HEADER,
-    SASL_HEADER,
-)
-from warren_broker.management import queues as queue_resource
-from warren_broker.management.queue_values import QueueInfo
 
 
 def init_frame(mechanism: str = "PLAIN", response: bytes = b"\0guest\0guest") -> bytes:

@@ -10,13 +10,13 @@ from proton import Message
 from tests.broker.amqp10.test_connection import Client, attach_management, new, send
 from tests.broker.amqp10.test_links import asked, opened, received
 from tests.broker.amqp10.test_send_ahead import MESSAGE, given, session
-from warren_broker import errors
-from warren_broker.amqp10 import link_requests
-from warren_broker.amqp10.connection_bounds import LINKS_BEYOND_MAX, ConnectionBounds
-from warren_broker.amqp10.management_link import REQUESTS_MAX
-from warren_broker.block.block import Block, encode
-from warren_broker.management.queues import GetQueueRequest
-from warren_broker.queue.commands import Delivery as Run
+from warren_broker.admin.queues import GetQueueRequest
+from warren_broker.clients10 import link_requests
+from warren_broker.clients10.connection_bounds import LINKS_BEYOND_MAX, ConnectionBounds
+from warren_broker.clients10.management_link import REQUESTS_MAX
+from warren_machines.queue.commands import Delivery as Run
+from warren_wire import errors
+from warren_wire.block.block import Block, encode
 
 FEW = 10
 MIB = 1 << 20

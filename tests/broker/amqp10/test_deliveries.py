@@ -21,11 +21,11 @@ from tests.broker.amqp10.test_links import (
     received,
     sent,
 )
-from warren_broker import errors
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.block.block import Block, encode
-from warren_broker.kernel import MessageTable, Route
-from warren_broker.queue.commands import Delivery as Run
+from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue.commands import Delivery as Run
+from warren_wire import errors
+from warren_wire.block.block import Block, encode
+from warren_wire.kernel import MessageTable, Route
 
 ROUTE = Route(b"", b"q", False)
 

@@ -16,12 +16,12 @@ from tests.broker.amqp10.test_connection import (
 from tests.broker.amqp10.test_dynamic_nodes import attach, client_with
 from tests.broker.amqp10.test_endings import BEGIN, frame, opened_by_hand, receiver
 from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, deliver, opened, received
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.amqp10.connection_requests import Fetched, Piece
-from warren_broker.amqp10.dynamic_nodes import VOLATILE_QUEUE
-from warren_broker.block.block import Block, encode
-from warren_broker.queue.commands import Delivery as Run
-from warren_broker.server.engine_build import has_assertions
+from warren_broker.clients10 import link_requests as asks
+from warren_broker.clients10.connection_requests import Fetched, Piece
+from warren_broker.clients10.dynamic_nodes import VOLATILE_QUEUE
+from warren_broker.clients10.engine_build import has_assertions
+from warren_machines.queue.commands import Delivery as Run
+from warren_wire.block.block import Block, encode
 
 FLOW = b"\x00\x53\x13"
 TRANSFER = b"\x00\x53\x14"

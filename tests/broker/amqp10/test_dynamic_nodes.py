@@ -9,10 +9,10 @@ from proton import UNDESCRIBED, Array, Data, Link, Message, Terminus, symbol
 
 from tests.broker.amqp10.test_connection import Client
 from tests.broker.amqp10.test_links import asked, opened, received
-from warren_broker import errors
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.amqp10.message.received import read_message
-from warren_broker.kernel import MessageTable, Route
+from warren_broker.clients10 import link_requests as asks
+from warren_wire import errors
+from warren_wire.amqp10.message.received import read_message
+from warren_wire.kernel import MessageTable, Route
 
 NAME = "amq.rabbitmq.reply-to.xyz"
 TEMPORARY = "amq.dyn-c ö/1-xyz"

@@ -14,12 +14,12 @@ from proton import Link, Message
 from tests.broker.amqp10.stream_fuzz import ANSWERS, FRAMES, LOGIN, carry_out
 from tests.broker.amqp10.test_connection import Client, new, output, send
 from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, deliver, opened
-from warren_broker import errors
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.amqp10.connection import DISCARDED_MAX, Connection10
-from warren_broker.amqp10.wire.engine import CHANNEL_MAX
-from warren_broker.block.block import Block, encode
-from warren_broker.queue.commands import Delivery as Run
+from warren_broker.clients10 import link_requests as asks
+from warren_broker.clients10.connection import DISCARDED_MAX, Connection10
+from warren_machines.queue.commands import Delivery as Run
+from warren_wire import errors
+from warren_wire.amqp10.engine import CHANNEL_MAX
+from warren_wire.block.block import Block, encode
 
 SMALL_FRAMES = 32_768
 """A client with such frames has a session window of 400 frames, as with RabbitMQ."""

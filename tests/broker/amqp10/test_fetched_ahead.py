@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from broker.amqp10.test_connection import Client, new, opened_receiver
-from warren_broker import errors
-from warren_broker.amqp10 import connection_requests as asks
-from warren_broker.amqp10.fetched_ahead import FETCHES_MAX
+from warren_broker.clients10 import connection_requests as asks
+from warren_broker.clients10.fetched_ahead import FETCHES_MAX
+from warren_wire import errors
 
 LIMIT = 10_000
 SIZE = 4_000

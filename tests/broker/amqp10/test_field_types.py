@@ -13,7 +13,7 @@ import pytest
 from tests.broker.amqp10.stream_fuzz import FRAMES, LOGIN, carry_out
 from tests.broker.amqp10.test_connection import new, output
 from tests.broker.amqp10.test_endings import frame
-from warren_broker.amqp10.connection import Connection10
+from warren_broker.clients10.connection import Connection10
 
 NULL = b"\x40"
 TRUE, FALSE = b"\x41", b"\x42"

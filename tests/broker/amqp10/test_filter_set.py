@@ -10,10 +10,10 @@ from proton import Described, symbol, ubyte, ulong
 
 from tests.broker.amqp10.test_connection import Client
 from tests.broker.amqp10.test_links import opened
-from warren_broker import errors
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.amqp10.filter_set import APPLICATION_FILTER, SELECTOR, SQL_FILTER
-from warren_broker.message_filter.definition import Reference, decode_filter
+from warren_broker.clients10 import link_requests as asks
+from warren_broker.clients10.filter_set import APPLICATION_FILTER, SELECTOR, SQL_FILTER
+from warren_machines.message_filter.definition import Reference, decode_filter
+from warren_wire import errors
 
 
 def attached(kind: Any, value: Any) -> tuple[Client, Any]:

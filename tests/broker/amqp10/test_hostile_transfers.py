@@ -17,9 +17,9 @@ from tests.broker.amqp10.test_endings import (
     resident_bytes,
     transfer,
 )
-from warren_broker.amqp10.connection import Connection10
-from warren_broker.amqp10.link_requests import PublishMessages, PublishOutcomes
-from warren_broker.amqp10.publishing_link import MESSAGES_CREDIT
+from warren_broker.clients10.connection import Connection10
+from warren_broker.clients10.link_requests import PublishMessages, PublishOutcomes
+from warren_broker.clients10.publishing_link import MESSAGES_CREDIT
 
 DETACH = b"\x00\x53\x16"
 SOME = 40

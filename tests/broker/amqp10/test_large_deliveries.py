@@ -10,11 +10,11 @@ import pytest
 from tests.broker.amqp10.test_connection import Client, new
 from tests.broker.amqp10.test_links import asked, received
 from tests.broker.amqp10.test_send_ahead import resident_bytes
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.amqp10.wire.engine import CLIENT_FRAME_SIZE, UNTAKEN_BYTES_MAX
-from warren_broker.amqp10.wire.proton import lib
-from warren_broker.block.block import Block, encode
-from warren_broker.queue.commands import Delivery as Run
+from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue.commands import Delivery as Run
+from warren_wire.amqp10.engine import CLIENT_FRAME_SIZE, UNTAKEN_BYTES_MAX
+from warren_wire.amqp10.proton import lib
+from warren_wire.block.block import Block, encode
 
 FRAME = 1 << 14
 MIB = 1 << 20

@@ -11,11 +11,11 @@ import pytest
 from proton import Delivery, Link, Message, symbol
 
 from tests.broker.amqp10.test_connection import Client, new, send
-from warren_broker import errors
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.block.block import Block, encode
-from warren_broker.queue.annotations import ANNOTATIONS_BYTES_MAX
-from warren_broker.queue.commands import Delivery as Run
+from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue.annotations import ANNOTATIONS_BYTES_MAX
+from warren_machines.queue.commands import Delivery as Run
+from warren_wire import errors
+from warren_wire.block.block import Block, encode
 
 CONSUMER = 7
 SMALL = Message(body=b"small").encode()

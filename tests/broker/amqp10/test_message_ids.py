@@ -11,11 +11,11 @@ from proton import Message, symbol, ulong
 
 from tests.broker.amqp10.test_connection import send
 from tests.broker.amqp10.test_links import asked, opened
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.amqp10.message.message_ids import UNLIKE_MAX
-from warren_broker.amqp10.message.received import MessageReader, read_message
-from warren_broker.amqp10.message.sent import MessageWriter, encode_message
-from warren_broker.block.block import Block, encode
+from warren_broker.clients10 import link_requests as asks
+from warren_wire.amqp10.message.message_ids import UNLIKE_MAX
+from warren_wire.amqp10.message.received import MessageReader, read_message
+from warren_wire.amqp10.message.sent import MessageWriter, encode_message
+from warren_wire.block.block import Block, encode
 
 KINDS = ("ulong", "small", "uuid", "string", "binary", "odd", "none")
 ODD = (
@@ -154,7 +154,7 @@ def test_the_third_message_of_a_run_is_not_converted_in_full(
     def never(*_: object) -> None:
         raise AssertionError("converted in full")
 
-    monkeypatch.setattr("warren_broker.amqp10.message.sent._head", never)
+    monkeypatch.setattr("warren_wire.amqp10.message.sent._head", never)
     for at in range(2, 6):
         writer.encode(block, at, 0, 0)
 

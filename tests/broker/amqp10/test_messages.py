@@ -11,22 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from proton import Message, char, symbol, timestamp, ulong
 
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import Field, Timestamp
-from warren_broker.amqp10.message.received import MalformedSections, MessageReader, read_message
-from warren_broker.amqp10.message.sent import MessageWriter, encode_annotation, encode_message
-from warren_broker.block.block import Block
-from warren_broker.block.block import encode as encode_block
-from warren_broker.block.layout import FORM_AMQP091
-from warren_broker.kernel import (
-    CC,
-    HEADERS,
-    PERSISTENT,
-    USER_ID,
-    format_deliveries,
-    format_get_ok,
-)
-from warren_broker.kernel.properties import SECTIONS, examine
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import Field, Timestamp
+from warren_wire.amqp10.message.received import MalformedSections, MessageReader, read_message
+from warren_wire.amqp10.message.sent import MessageWriter, encode_annotation, encode_message
+from warren_wire.block.block import Block
+from warren_wire.block.block import encode as encode_block
+from warren_wire.block.layout import FORM_AMQP091
+from warren_wire.kernel import CC, HEADERS, PERSISTENT, USER_ID, format_deliveries, format_get_ok
+from warren_wire.kernel.properties import SECTIONS, examine
 
 ROUTE = (b"", b"q")
 

@@ -8,11 +8,11 @@ import pytest
 from proton import Delivery, Message, symbol
 
 from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, opened, received
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.amqp10.wire.deliveries import begin, handle_of, tag_of
-from warren_broker.block.block import Block, encode
-from warren_broker.queue.commands import Delivery as Run
-from warren_broker.relay_names import RelayedName, name_in_delivered_tag, relayed_tag
+from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue.commands import Delivery as Run
+from warren_wire.amqp10.deliveries import begin, handle_of, tag_of
+from warren_wire.block.block import Block, encode
+from warren_wire.relay_names import RelayedName, name_in_delivered_tag, relayed_tag
 
 BLOCK = Block.decode(encode([b"a", b"b", b"c"], [b""] * 3, (b"", b"q"), 4, None))
 RELAY = {symbol("x-relay"): "shovel s"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from broker.amqp10.test_connection import init_frame
-from warren_broker.amqp10.wire.sasl import SASL_HEADER, SaslFailed, SaslServer, SaslState
-from warren_broker.sasl_login import Logins
+from warren_broker.access.sasl10 import SASL_HEADER, SaslFailed, SaslServer, SaslState
+from warren_broker.access.sasl_login import Logins
 
 
 def sasl_server(external: str | None, mechanism: str, response: bytes = b"") -> SaslServer:

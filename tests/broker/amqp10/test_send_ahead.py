@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.broker.amqp10.test_connection import Client
 from tests.broker.amqp10.test_links import CONSUMER, consumer, opened, received
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.amqp10.wire.send_ahead import BEYOND_MAX
-from warren_broker.block.block import Block, encode
-from warren_broker.queue.commands import Delivery as Run
+from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue.commands import Delivery as Run
+from warren_wire.amqp10.send_ahead import BEYOND_MAX
+from warren_wire.block.block import Block, encode
 
 LIMIT = 1 << 20
 MESSAGE = 600_000

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.broker.amqp10.test_connection import Client, new
-from warren_broker.amqp10 import link_requests
-from warren_broker.amqp10.wire.engine import CLIENT_FRAME_SIZE, CLIENT_WINDOW_FRAMES
+from warren_broker.clients10 import link_requests
+from warren_wire.amqp10.engine import CLIENT_FRAME_SIZE, CLIENT_WINDOW_FRAMES
 
 MIB = 1 << 20
 WINDOW = CLIENT_FRAME_SIZE * CLIENT_WINDOW_FRAMES

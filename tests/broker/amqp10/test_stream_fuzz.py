@@ -11,8 +11,8 @@ from proton import Link
 from tests.broker.amqp10.stream_fuzz import FRAMES, LOGIN, carry_out, play
 from tests.broker.amqp10.test_connection import new, send
 from tests.broker.amqp10.test_links import consumer, deliver, opened
-from warren_broker.amqp10.wire.fields import read_map
-from warren_broker.errors import InvalidArgument
+from warren_wire.amqp10.fields import read_map
+from warren_wire.errors import InvalidArgument
 
 STREAMS = 600
 FOUND = (

@@ -9,10 +9,10 @@ from proton import Delivery
 
 from tests.broker.amqp10.test_connection import Client
 from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, deliver, opened, received
-from warren_broker import errors
-from warren_broker.amqp10 import link_requests as asks
-from warren_broker.block.block import Block, encode
-from warren_broker.queue.commands import Delivery as Run
+from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue.commands import Delivery as Run
+from warren_wire import errors
+from warren_wire.block.block import Block, encode
 
 NEXT = CONSUMER + 1
 

@@ -10,9 +10,9 @@ import pytest
 from tests.broker.amqp10.stream_fuzz import FRAMES, LOGIN, carry_out
 from tests.broker.amqp10.test_connection import new, output
 from tests.broker.amqp10.test_endings import BEGIN, attach, frame, receiver, resident_bytes
-from warren_broker.amqp10.connection import Connection10
-from warren_broker.amqp10.wire import engine
-from warren_broker.amqp10.wire.engine import ANSWERS_OWED_MAX
+from warren_broker.clients10.connection import Connection10
+from warren_wire.amqp10 import engine
+from warren_wire.amqp10.engine import ANSWERS_OWED_MAX
 
 DETACH = b"\x00\x53\x16\xc0\x04\x02\x52\x00\x41"
 END = b"\x00\x53\x17\x45"

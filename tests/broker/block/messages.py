@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warren_broker.block.block import Block
+from warren_wire.block.block import Block
 
 # (exchange, routing key), properties, body, priority, TTL in ms
 Message = tuple[tuple[bytes, bytes], bytes, bytes, int, int | None]

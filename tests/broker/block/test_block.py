@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.block.messages import Message, messages_of
-from warren_broker.block import block as b
-from warren_broker.block.block import Block, BlockError
-from warren_broker.block.layout import HEADER
+from warren_wire.block import block as b
+from warren_wire.block.block import Block, BlockError
+from warren_wire.block.layout import HEADER
 
 MESSAGES = st.lists(
     st.tuples(

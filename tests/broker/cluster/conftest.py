@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warren_broker.metadata import passwords
+from warren_machines.metadata import passwords
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.cluster.universe import Universe
-from warren_broker.metadata.codec import decode_submission
+from warren_machines.metadata.codec import decode_submission
 
 
 def hold_back(universe: Universe, kind: type) -> list[Callable[[], Any]]:

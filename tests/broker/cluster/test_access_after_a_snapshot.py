@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from broker.cluster.universe import Universe
-from warren_broker.metadata.machine import MetadataMachine
-from warren_broker.metadata.records import User
-from warren_broker.metadata.state import MetadataState
+from warren_machines.metadata.machine import MetadataMachine
+from warren_machines.metadata.records import User
+from warren_machines.metadata.state import MetadataState
 from warren_raft.types import METADATA_GROUP
 
 

@@ -11,9 +11,9 @@ from broker.cluster.membership.clusters import begun, forget
 from broker.cluster.membership.test_absences import at_c, names, publish
 from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
-from warren_broker.amqp091 import requests
-from warren_broker.metadata.commands import QueueIs
-from warren_broker.queue.commands import Checkout, Get, StatReply
+from warren_broker.access import requests
+from warren_machines.metadata.commands import QueueIs
+from warren_machines.queue.commands import Checkout, Get, StatReply
 
 EXPECTED_MS = 4_000
 SOON_MS = 1_000

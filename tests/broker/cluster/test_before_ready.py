@@ -11,9 +11,9 @@ from broker.cluster.holding import hold_back
 from broker.cluster.membership.clusters import QUORUM, begun, declare, settled
 from broker.cluster.universe import STEP_MS, Universe
 from tests.broker.kernel import frames as f
-from warren_broker.cluster.broker import Broker
-from warren_broker.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route
-from warren_broker.metadata.commands import NodeStarted
+from warren_broker.broker.broker import Broker
+from warren_machines.metadata.commands import NodeStarted
+from warren_wire.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route
 
 TTL_MS = 1_000
 EXPIRES_MS = 5_000

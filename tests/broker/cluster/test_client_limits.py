@@ -9,7 +9,7 @@ from broker.metadata.world import World
 from warren_broker.cluster import messages
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.survey import SURVEY_PATIENCE_MS
-from warren_broker.metadata.commands import ChangeLimits
+from warren_machines.metadata.commands import ChangeLimits
 
 
 class Clock:

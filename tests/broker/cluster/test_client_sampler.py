@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from warren_broker.cluster.client_sampler import ClientCounted, ClientSampler
-from warren_broker.management.connection_values import ChannelInfo, ConnectionInfo
-from warren_broker.message_stats import (
+from warren_broker.counting.message_stats import (
     CHANNEL_COUNTED,
     CONNECTION_SAMPLES_MAX,
     OCTETS,
@@ -14,6 +13,7 @@ from warren_broker.message_stats import (
     Row,
     sample_width,
 )
+from warren_wire.admin.connection_values import ChannelInfo, ConnectionInfo
 
 CHANNEL = ChannelInfo(1, 0, 0, 0, False, False, session=70)
 CONNECTION = ConnectionInfo(

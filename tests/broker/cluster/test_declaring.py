@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from warren_broker import errors
-from warren_broker.cluster.declaring import DELETIONS_MAX, EMPTY, Declared, declare_and_count
-from warren_broker.counters import Counters
-from warren_broker.management.queues import DeclareQueueRequest
-from warren_broker.metadata.commands import QueueIs
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue.commands import StatReply
-from warren_broker.queue.config import QueueConfig
+from warren_broker.admin.queues import DeclareQueueRequest
+from warren_broker.broker.declaring import DELETIONS_MAX, EMPTY, Declared, declare_and_count
+from warren_broker.counting.counters import Counters
+from warren_machines.metadata.commands import QueueIs
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue.commands import StatReply
+from warren_wire import errors
+from warren_wire.queue_values.config import QueueConfig
 
 COUNTS = StatReply(3, 0, 0, 0, 0, 0, 0, 0, (), ())
 GONE = errors.no_queue("q", "/")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from warren_broker.cluster.membership.joining import Joining
-from warren_broker.metadata.records import ClusterNode
+from warren_machines.metadata.records import ClusterNode
 from warren_raft.runtime.net.handshake import Hello, NodeRemoved
 
 

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from tests.broker.cluster import callbacks
-from warren_broker.block.block import Block, encode
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import LocalConsumer
 from warren_broker.cluster.client.reads import RemoteReads
 from warren_broker.cluster.client.uplink import InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.queue.commands import Delivery, Resumed
+from warren_machines.queue.commands import Delivery, Resumed
 from warren_raft.runtime.loop import Loop
+from warren_wire.block.block import Block, encode
 
 GROUP = 7
 

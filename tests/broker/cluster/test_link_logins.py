@@ -8,13 +8,13 @@ from typing import Any, get_args
 import pytest
 
 from broker.cluster.universe import Universe
-from warren_broker.access import Access
+from warren_broker.access.access import Access
 from warren_broker.cluster.link_logins import BY_OPERATOR, SETTER_NOT_KNOWN, LinkLogin
-from warren_broker.errors import AccessRefused, LoginRefused, NotAllowed, Refusal
-from warren_broker.metadata import commands, passwords
-from warren_broker.metadata.records import Grant, User, Vhost
-from warren_broker.permissions import Tag
-from warren_broker.shovel.uris import OWN_CLUSTER
+from warren_machines.metadata import commands, passwords
+from warren_machines.metadata.permissions import Tag
+from warren_machines.metadata.records import Grant, User, Vhost
+from warren_wire.errors import AccessRefused, LoginRefused, NotAllowed, Refusal
+from warren_wire.links.uris import OWN_CLUSTER
 
 LOOPBACK = 'user "guest" can only connect via localhost (loopback_users)'
 OWN_QUEUE = "amq.gen-0123456789abcdefghijkl"

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from warren_broker.cluster.queue_sampler import QueueSampler
-from warren_broker.counters import Counters
-from warren_broker.message_stats import NODE_STATS, PUBLISH, MessageCounts, sample_width
+from warren_broker.counting.counters import Counters
+from warren_broker.counting.message_stats import NODE_STATS, PUBLISH, MessageCounts, sample_width
 from warren_raft.runtime.host import UnknownGroup
 
 GROUP, DELETED = 5, 6

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from warren_broker.block.layout import AREA_BODIES, AREAS
 from warren_broker.cluster import messages
+from warren_wire.block.layout import AREA_BODIES, AREAS
 
 RUNS = ((7, 0, 3, 1, 2),)
 

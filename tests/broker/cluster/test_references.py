@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from tests.broker.cluster import callbacks
-from warren_broker.block.block import Block, encode
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import LocalConsumer
 from warren_broker.cluster.client.uplink import InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.queue.codec import encode_submission
-from warren_broker.queue.commands import Delivery, Enqueue, Resume, Submission
-from warren_broker.queue.effects import Deliver
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.commands import Delivery, Enqueue, Resume, Submission
+from warren_machines.queue.effects import Deliver
 from warren_raft.runtime.host import MessageHandler
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.observer import Observer
 from warren_raft.types import Entry, EntryKind
+from warren_wire.block.block import Block, encode
 
 GROUP, CONSUMER, BOOT = 7, 3, 1001
 BODIES = [b"zero", b"one", b"two", b"three"]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from warren_broker.block.block import Block, encode
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer
 from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
@@ -19,9 +18,10 @@ from warren_broker.cluster.remote_deliveries import (
     DeliveryWindows,
     RemoteDeliveries,
 )
-from warren_broker.queue.commands import Delivery, Resume, Resumed
-from warren_broker.queue.effects import CancelConsumer, Deliver
+from warren_machines.queue.commands import Delivery, Resume, Resumed
+from warren_machines.queue.effects import CancelConsumer, Deliver
 from warren_raft.storage.errors import EntryDamaged
+from warren_wire.block.block import Block, encode
 
 GROUP, BOOT = 7, 1001
 QUARTER = PIECE_BYTES // 4

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from warren_broker.cluster.connections import Connections
-from warren_broker.management.statistic_values import QueueStatistics
-from warren_broker.message_stats import LENGTHS, VHOST_COUNTED
+from warren_broker.counting.message_stats import LENGTHS, VHOST_COUNTED
+from warren_wire.admin.statistic_values import QueueStatistics
 
 WIDTH = len(VHOST_COUNTED)
 

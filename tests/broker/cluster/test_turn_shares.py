@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from warren_broker.cluster.turn_shares import ROUND_STEPS, SHARE_STEPS, Share, TurnShares
-from warren_broker.errors import NotFound, Refusal
-from warren_broker.steps import PIECE, Steps, Work
+from warren_machines.steps import PIECE, Steps, Work
+from warren_wire.errors import NotFound, Refusal
 
 
 class Turns:

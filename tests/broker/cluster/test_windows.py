@@ -10,8 +10,8 @@ from broker.metadata.world import World
 from warren_broker.cluster import definitions
 from warren_broker.cluster.client.uplink import UNANSWERED_MAX, InFlight
 from warren_broker.cluster.definitions import metadata_uplink
-from warren_broker.metadata import commands, state
-from warren_broker.queue import machine
+from warren_machines.metadata import commands, state
+from warren_machines.queue import machine
 
 A_TURN = 700
 """Commands that are given in one turn."""

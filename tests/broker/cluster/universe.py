@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.cluster.model_log import Died, Log, Member, Stored, Violation
-from warren_broker.cluster.broker import Broker
+from warren_broker.broker.broker import Broker
 from warren_broker.config import NodeConfig
 from warren_raft.core import membership as changes
 from warren_raft.core.quorum import majority

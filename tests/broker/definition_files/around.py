@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from broker.metadata.world import World
-from warren_broker.arguments import QueueDeclaration, QueueDefaults
-from warren_broker.definition_files.check import check_import
-from warren_broker.definition_files.document import parse
-from warren_broker.definition_files.export import Exported, export
-from warren_broker.management.definition_values import ImportReport
-from warren_broker.metadata.commands import DeclareQueue, ImportDefinitions
-from warren_broker.metadata.policy_index import PolicyIndex
-from warren_broker.shovel.sealed_uris import UriSeal
-from warren_broker.steps import whole
+from warren_broker.transfers.shovel.sealed_uris import UriSeal
+from warren_machines.definition_files.check import check_import
+from warren_machines.definition_files.document import parse
+from warren_machines.definition_files.export import Exported, export
+from warren_machines.metadata.commands import DeclareQueue, ImportDefinitions
+from warren_machines.metadata.policy_index import PolicyIndex
+from warren_machines.steps import whole
+from warren_wire.admin.definition_values import ImportReport
+from warren_wire.arguments import QueueDeclaration, QueueDefaults
 
 SAMPLES = Path(__file__).with_name("samples")
 DEFAULTS = QueueDefaults()

@@ -11,19 +11,19 @@ from broker.definition_files.around import Around, exported, load, not_honoured,
 from broker.metadata.world import World
 from warren_broker.cluster.link_logins import BY_OPERATOR
 from warren_broker.cluster.turn_shares import SHARE_STEPS
-from warren_broker.definition_files import document
-from warren_broker.definition_files.check import (
+from warren_machines.definition_files import document
+from warren_machines.definition_files.check import (
     OBJECT_STEPS,
     RUN_OBJECTS,
     CheckedImport,
     check_import,
 )
-from warren_broker.definition_files.document import parse
-from warren_broker.definition_files.import_plan import FileRefused
-from warren_broker.errors import InvalidArgument, NotFound, Refusal
-from warren_broker.metadata import commands, image, passwords
-from warren_broker.metadata.records import Vhost
-from warren_broker.steps import Steps, whole
+from warren_machines.definition_files.document import parse
+from warren_machines.definition_files.import_plan import FileRefused
+from warren_machines.metadata import commands, image, passwords
+from warren_machines.metadata.records import Vhost
+from warren_machines.steps import Steps, whole
+from warren_wire.errors import InvalidArgument, NotFound, Refusal
 
 QUEUE = {"name": "q", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
 EXCHANGE = {"name": "x", "vhost": "/", "type": "topic", "durable": True, "auto_delete": False}

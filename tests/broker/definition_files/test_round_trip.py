@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from broker.definition_files.around import exported, load, sample
 from broker.metadata import test_determinism as grown
 from broker.metadata.world import World
-from warren_broker.definition_files.import_plan import FileRefused
-from warren_broker.metadata import commands
-from warren_broker.metadata.records import User
-from warren_broker.metadata.vhost_protection import protected
+from warren_machines.definition_files.import_plan import FileRefused
+from warren_machines.metadata import commands
+from warren_machines.metadata.records import User
+from warren_machines.metadata.vhost_protection import protected
 
 BOSS = User("guest", "", ("administrator",))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_broker.federation.links import has_demand
-from warren_broker.queue.commands import (
+from warren_broker.transfers.federation.links import has_demand
+from warren_machines.queue.commands import (
     Cancel,
     Checkout,
     Credit,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from warren_broker.federation.exchange_rules import (
+from warren_broker.transfers.federation.exchange_rules import (
     BOUND_FROM,
     ClusterExchange,
     entered,

@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from broker.queue.world import Queue, config
-from warren_broker.errors import InvalidArgument
-from warren_broker.federation.exchange_rules import travelled
-from warren_broker.federation.links import has_demand
-from warren_broker.federation.upstreams import (
+from warren_broker.admin.dispatch import parse_request
+from warren_broker.transfers.federation.exchange_rules import travelled
+from warren_broker.transfers.federation.links import has_demand
+from warren_machines.metadata.records import Parameter
+from warren_machines.metadata.upstreams import (
     Upstream,
     check_upstream,
     exchange_transfer_of,
     transfer_of,
     upstreams_of,
 )
-from warren_broker.management.dispatch import parse_request
-from warren_broker.metadata.records import Parameter
-from warren_broker.policy_keys import check_policy
-from warren_broker.queue.commands import Cancel, Checkout, Get, Settle
-from warren_broker.queue.filter_commands import Judge, Judged
-from warren_broker.shovel.definition import parse_shovel
+from warren_machines.queue.commands import Cancel, Checkout, Get, Settle
+from warren_machines.queue.filter_commands import Judge, Judged
+from warren_wire.errors import InvalidArgument
+from warren_wire.links.definition import parse_shovel
+from warren_wire.policy_keys import check_policy
 
 OWN = "amqp://u:p@/%2F"
 

@@ -19,20 +19,20 @@ import pytest
 from tests.broker.amqp091.peer import Peer
 from tests.broker.fuzz import blocks
 from tests.broker.kernel import frames as f
-from warren_broker import errors
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp10.block_admission import BlockLimits, admit
-from warren_broker.block.block import Block, BlockError, concat, encode
+from warren_broker.clients10.block_admission import BlockLimits, admit
 from warren_broker.cluster.client.dead_letters import Letters
 from warren_broker.cluster.client.queues import block_for
 from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
-from warren_broker.kernel import Selection, content_digest, load_block
-from warren_broker.queue import commands, stage1_commands
-from warren_broker.queue.codec import encode_submission
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import DeadLetter, Deliver
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.queue import commands, stage1_commands
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.effects import DeadLetter, Deliver
+from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import Meta
+from warren_wire import errors
+from warren_wire.amqp091 import properties
+from warren_wire.block.block import Block, BlockError, concat, encode
+from warren_wire.kernel import Selection, content_digest, load_block
+from warren_wire.queue_values.config import QueueConfig
 
 BLOCKS = int(os.environ.get("WARREN_FUZZ_BLOCKS", "1500"))
 LIMITS = BlockLimits.of(message_size_max=1 << 20, frame_max=131_072)

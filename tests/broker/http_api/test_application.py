@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
-from warren_broker.http_api import application, calls, exchange_routes, messages
-from warren_broker.http_api.application import HttpApplication
-from warren_broker.http_api.frames import HIDDEN_CONDITION, ApiJob, ApiListener, NodeAsk, NodeReply
-from warren_broker.http_api.replies import unavailable
-from warren_broker.http_api.settings import ManagementSettings
+from warren_broker.http import application, calls, exchange_routes, messages
+from warren_broker.http.application import HttpApplication
+from warren_broker.http.frames import HIDDEN_CONDITION, ApiJob, ApiListener, NodeAsk, NodeReply
+from warren_broker.http.replies import unavailable
+from warren_broker.settings.http_settings import ManagementSettings
 
 BODY_BYTES_MAX = 1_000
 BASIC = b"Basic " + base64.b64encode(b"user:secret")

@@ -13,9 +13,9 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tests.patience import PATIENCE_S
-from warren_broker.http_api import bounded_connection, doors
-from warren_broker.http_api.bounded_connection import HEADERS_BYTES_MAX, BoundedConnection
-from warren_broker.http_api.doors import HttpDoors
+from warren_broker.http import bounded_connection, doors
+from warren_broker.http.bounded_connection import HEADERS_BYTES_MAX, BoundedConnection
+from warren_broker.http.doors import HttpDoors
 
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

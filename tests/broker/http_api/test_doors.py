@@ -17,10 +17,10 @@ from uvicorn.server import ServerState
 from tests.broker.http_api.test_application import PlayedNode, job
 from tests.certificates import Authority
 from tests.patience import PATIENCE_S
-from warren_broker.http_api import application, doors
-from warren_broker.http_api.application import HttpApplication
-from warren_broker.http_api.bounded_connection import BoundedConnection
-from warren_broker.http_api.doors import HttpDoors, HttpLogins
+from warren_broker.http import application, doors
+from warren_broker.http.application import HttpApplication
+from warren_broker.http.bounded_connection import BoundedConnection
+from warren_broker.http.doors import HttpDoors, HttpLogins
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
 REQUEST = b"GET /api/whoami HTTP/1.1\r\nHost: x\r\nAuthorization: Basic dXNlcjpzZWNyZXQ=\r\n\r\n"

@@ -6,8 +6,8 @@ from email.parser import BytesParser
 
 import pytest
 
-from warren_broker.http_api.forms import PARTS_MAX, form_fields
-from warren_broker.http_api.replies import HttpRefusal
+from warren_broker.http.forms import PARTS_MAX, form_fields
+from warren_broker.http.replies import HttpRefusal
 
 FORM = "multipart/form-data; boundary=XX"
 

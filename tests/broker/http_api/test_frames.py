@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren_broker.amqp10.wire.proton import uint, ulong
-from warren_broker.errors import FrameError
-from warren_broker.http_api.frames import (
+from warren_broker.http.frames import (
     API_FRAME_BYTES_MAX,
     ApiJob,
     ApiListener,
@@ -23,6 +21,8 @@ from warren_broker.http_api.frames import (
     decode_reply,
     encode_frame,
 )
+from warren_wire.amqp10.proton import uint, ulong
+from warren_wire.errors import FrameError
 
 ASK = NodeAsk(7, "[::1]:9", "user", "secret", "PUT", "/queues/q", {"a": [1, b"x"]}, "/")
 

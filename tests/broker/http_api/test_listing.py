@@ -6,15 +6,9 @@ from typing import Any
 
 import pytest
 
-from warren_broker.http_api.listing import (
-    Columns,
-    columns_of,
-    cut_columns,
-    paged,
-    shown,
-)
-from warren_broker.http_api.replies import HttpRefusal
-from warren_broker.turns import Turns, Work
+from warren_broker.cluster.turns import Turns, Work
+from warren_broker.http.listing import Columns, columns_of, cut_columns, paged, shown
+from warren_broker.http.replies import HttpRefusal
 
 ITEMS: list[dict[str, Any]] = [
     {"name": "b", "vhost": "/", "n": 3, "deep": {"x": 1, "y": 2}},

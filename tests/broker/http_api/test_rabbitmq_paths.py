@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from warren_broker.http_api.replies import HttpRefusal
-from warren_broker.http_api.routes import ROUTES
-from warren_broker.http_api.routing_table import options_of
+from warren_broker.http.replies import HttpRefusal
+from warren_broker.http.routes import ROUTES
+from warren_broker.http.routing_table import options_of
 
 VHOST, ONE = ("", "/V"), ("", "/V", "/V/N")
 

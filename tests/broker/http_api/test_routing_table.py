@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren_broker.http_api.binding_keys import properties_key
-from warren_broker.http_api.calls import HttpCall
-from warren_broker.http_api.replies import HttpRefusal, HttpReply
-from warren_broker.http_api.routes import ROUTES
-from warren_broker.http_api.routing_table import (
+from warren_broker.http.binding_keys import properties_key
+from warren_broker.http.calls import HttpCall
+from warren_broker.http.replies import HttpRefusal, HttpReply
+from warren_broker.http.routes import ROUTES
+from warren_broker.http.routing_table import (
     Answered,
     found_route,
     http_route,

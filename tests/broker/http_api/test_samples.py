@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren_broker.http_api.sample_ranges import Range
-from warren_broker.http_api.samples import SAMPLES_KEPT, Samples
+from warren_broker.http.sample_ranges import Range
+from warren_broker.http.samples import SAMPLES_KEPT, Samples
 
 PUBLISH = "global_messages_received"
 

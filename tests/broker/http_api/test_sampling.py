@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from warren_broker.http_api.replies import HttpRefusal, unavailable
-from warren_broker.http_api.sampling import Sampling
+from warren_broker.http.replies import HttpRefusal, unavailable
+from warren_broker.http.sampling import Sampling
 
 TOTALS = {
     "nodes": [{"node": "a", "boot": 1, "at_ms": 0, "counters": {"published": 5}, "vhosts": {}}]

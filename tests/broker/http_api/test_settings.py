@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from warren_broker.config import ConfigError, load
-from warren_broker.http_api.settings import HttpSsl, HttpTcp
+from warren_broker.settings.http_settings import HttpSsl, HttpTcp
 
 
 def test_it_is_off_and_on_rabbitmqs_port_of_this_machine() -> None:

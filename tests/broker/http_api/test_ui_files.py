@@ -14,8 +14,8 @@ from broker.http_api.test_application import PlayedNode, job
 from tests.patience import PATIENCE_S
 from tidy.test_size import LINE_CHARACTERS_MAX, MODULE_LINES_MAX
 from tools.structure import ROOT
-from warren_broker.http_api.application import HttpApplication
-from warren_broker.http_api.ui_files import (
+from warren_broker.http.application import HttpApplication
+from warren_broker.http.ui_files import (
     CONTENT_TYPES,
     NO_UPLOT,
     UI_FOLDER,
@@ -173,7 +173,7 @@ def test_the_files_are_few_and_in_the_wheel() -> None:
     assert UiFiles("", uplot=ROOT / "none").size - len(NO_UPLOT) == own < UI_BYTES_MAX
     assert {path.suffix for path in FILES} <= set(CONTENT_TYPES), "no other file is served"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packed = project["tool"]["setuptools"]["package-data"]["warren_broker.http_api"]
+    packed = project["tool"]["setuptools"]["package-data"]["warren_broker.http"]
     found = {path for pattern in packed for path in UI_FOLDER.parent.glob(pattern)}
     assert found == {*FILES, *UPLOT_FOLDER.glob("*")}
 

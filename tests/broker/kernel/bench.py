@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable
 
 from tests.broker.kernel import frames as f
-from warren_broker import kernel
-from warren_broker.block import block as b
-from warren_broker.block.block import Block
-from warren_broker.kernel import Kernel, Selection
+from warren_wire import kernel
+from warren_wire.block import block as b
+from warren_wire.block.block import Block
+from warren_wire.kernel import Kernel, Selection
 
 MESSAGES = 2000
 ROUNDS = 15

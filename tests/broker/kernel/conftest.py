@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from warren_broker import kernel
-from warren_broker.kernel import Kernel
+from warren_wire import kernel
+from warren_wire.kernel import Kernel
 
 NAMES_ITS_KERNELS = {"both", "pair", "mode"}
 """Fixtures and parameters by which a test loads the kernels that it is about, whichever is active:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.broker.block.messages import Message, messages_of
 from tests.broker.kernel import frames as f
-from warren_broker.block import block as b
-from warren_broker.block.block import Block, BlockError
-from warren_broker.kernel import (
+from warren_wire.block import block as b
+from warren_wire.block.block import Block, BlockError
+from warren_wire.kernel import (
     CC,
     HEADERS,
     PERSISTENT,

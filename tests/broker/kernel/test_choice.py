@@ -14,22 +14,22 @@ WORK = """
 import sys
 if {without}:
     sys.modules["cython"] = None
-import warren_broker.kernel as kernel
+import warren_wire.kernel as kernel
 from tests.broker.kernel import frames as f
 scanner = kernel.FrameScanner(4096)
 run, = scanner.feed(f.publish(1, b"", b"q", b"hello", f.properties(priority=9, user_id=b"u")))
 data = kernel.assemble([kernel.Selection(scanner.table, run.first, run.last)])
-from warren_broker.block.block import Block
+from warren_wire.block.block import Block
 out = bytearray()
 kernel.format_deliveries(out, Block.decode(data), 0, 1, 1, "t", 1, True, 4096, {{"x": 1}})
 print(kernel.ACTIVE, out.hex())
 """
 
 LOADED = """
-import warren_broker.kernel as kernel
+import warren_wire.kernel as kernel
 functions = (kernel.assemble, kernel.join, kernel.publisher_ids)
 kernel.load("interpreted")
-from warren_broker.kernel import assemble, join, publisher_ids
+from warren_wire.kernel import assemble, join, publisher_ids
 assert (assemble, join, publisher_ids) == functions, assemble
 print("the same")
 """

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.kernel.conftest import loaded
-from warren_broker.block.block import Block, BlockError
-from warren_broker.block.block_encoding import encode_columns
-from warren_broker.block.layout import BLOCK_BYTES_MAX, TTL_NONE
+from warren_wire.block.block import Block, BlockError
+from warren_wire.block.block_encoding import encode_columns
+from warren_wire.block.layout import BLOCK_BYTES_MAX, TTL_NONE
 
 MODES = ("compiled", "interpreted")
 

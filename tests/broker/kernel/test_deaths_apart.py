@@ -6,10 +6,10 @@ import random
 
 from tests.broker.fuzz import blocks
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091.wire import fields, properties
-from warren_broker.block.block import Block, encode
-from warren_broker.kernel import HAS_DEATHS, Kernel, MessageTable, Route
-from warren_broker.kernel.properties import SECTIONS, examine
+from warren_wire.amqp091 import fields, properties
+from warren_wire.block.block import Block, encode
+from warren_wire.kernel import HAS_DEATHS, Kernel, MessageTable, Route
+from warren_wire.kernel.properties import SECTIONS, examine
 
 ROUTES = (Route(b"", b"q", False), Route(b"x", b"k", True))
 DEATHS = f.deaths(f.death(b"q"), f.death(b"r", b"rejected", b"more"))

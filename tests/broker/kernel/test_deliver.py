@@ -13,9 +13,9 @@ from pamqp.header import ContentHeader
 
 from tests.broker.kernel import frames as f
 from tests.broker.kernel.test_assemble import grown
-from warren_broker.block import block as b
-from warren_broker.block.block import Block, BlockError
-from warren_broker.kernel import Kernel, MessageTable, Route, Selection, Unsendable
+from warren_wire.block import block as b
+from warren_wire.block.block import Block, BlockError
+from warren_wire.kernel import Kernel, MessageTable, Route, Selection, Unsendable
 
 QUEUE = (b"", b"q")
 FRAME_MAX = 4096

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.broker.kernel import frames as f
 from tests.broker.kernel.conftest import loaded
-from warren_broker.kernel import DeliveryMalformed, Kernel
+from warren_wire.kernel import DeliveryMalformed, Kernel
 
 CHANNEL = 3
 LIMIT = 1 << 20

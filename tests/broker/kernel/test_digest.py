@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from warren_broker.block.block import Block, compress, encode
-from warren_broker.kernel import Kernel, MessageTable, Route, Selection
+from warren_wire.block.block import Block, compress, encode
+from warren_wire.kernel import Kernel, MessageTable, Route, Selection
 
 MODULUS = 1 << 63
 Digest = Callable[..., int]

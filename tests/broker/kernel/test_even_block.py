@@ -9,19 +9,12 @@ from random import Random
 import pytest
 
 from tests.broker.fuzz import blocks
-from warren_broker.block.block import (
-    FORM_AMQP091,
-    FORM_AMQP10,
-    Block,
-    BlockError,
-    compress,
-    encode,
-)
-from warren_broker.block.layout import HEADER_BYTES
-from warren_broker.kernel import Kernel
-from warren_broker.queue import enqueue
-from warren_broker.queue.block_index import Shape
-from warren_broker.queue.config import QueueConfig
+from warren_machines.queue import enqueue
+from warren_machines.queue.block_index import Shape
+from warren_wire.block.block import FORM_AMQP091, FORM_AMQP10, Block, BlockError, compress, encode
+from warren_wire.block.layout import HEADER_BYTES
+from warren_wire.kernel import Kernel
+from warren_wire.queue_values.config import QueueConfig
 
 Found = tuple[int, int, int, int, int] | None
 CONFIGS = (

@@ -10,12 +10,12 @@ from proton import Message, symbol
 
 from tests.broker.kernel import frames as f
 from tests.broker.kernel.conftest import loaded
-from warren_broker import message_checks
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import Field, Timestamp
+from warren_broker.access import message_checks
 from warren_broker.cluster.client.kept_messages import restored
-from warren_broker.kernel import BAD_EXPIRATION, TTL_NONE, Kernel, MessageTable, Route
-from warren_broker.kernel.properties import examine
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import Field, Timestamp
+from warren_wire.kernel import BAD_EXPIRATION, TTL_NONE, Kernel, MessageTable, Route
+from warren_wire.kernel.properties import examine
 
 TEXTS = (
     *("", "0", "7", "+7", "++7", "-7", "-0", "+", " 7", "7 ", "7\n", "7_0", "0x7", "7.0", "\u0667"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from warren_broker import kernel
+from warren_wire import kernel
 
 
 def test_the_stub_names_what_the_package_exports() -> None:
@@ -13,7 +13,7 @@ def test_the_stub_names_what_the_package_exports() -> None:
     stated = {
         alias.name: node.module
         for node in tree.body
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("warren_broker")
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("warren_wire")
         for alias in node.names
     }
     tables = (kernel._INTERPRETED, kernel._COMPILED)  # type: ignore[attr-defined]

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from warren_broker.kernel import Kernel
-from warren_broker.kernel.section_types import MalformedSections
-from warren_broker.kernel.section_values import WITHOUT_BYTES_MAX
+from warren_wire.kernel import Kernel
+from warren_wire.kernel.section_types import MalformedSections
+from warren_wire.kernel.section_values import WITHOUT_BYTES_MAX
 
 BODY = b"\x00\x53\x75\xa0\x01b"
 WITHOUT_BYTES = (0x40, 0x41, 0x42, 0x43, 0x44, 0x45)

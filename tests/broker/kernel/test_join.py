@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from tests.broker.fuzz import blocks
-from warren_broker.block.block import (
+from warren_wire.block.block import (
     AREA_BODIES,
     AREA_PROPERTIES,
     AREAS,
@@ -22,8 +22,8 @@ from warren_broker.block.block import (
     concat,
     encode,
 )
-from warren_broker.block.layout import HEADER_BYTES
-from warren_broker.kernel import Kernel
+from warren_wire.block.layout import HEADER_BYTES
+from warren_wire.kernel import Kernel
 
 Part: TypeAlias = tuple[bytes | memoryview, int, int, int]
 Join: TypeAlias = Callable[..., bytes]

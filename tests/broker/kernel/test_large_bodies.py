@@ -11,8 +11,8 @@ import pytest
 
 from tests.broker.kernel import frames as f
 from tests.broker.kernel.test_scan import rows
-from warren_broker.kernel import ContentRefused, Kernel, Malformed, MethodItem, PublishRun
-from warren_broker.kernel.frame_rest import FILL_BYTES_MIN, JOIN_BYTES_MAX
+from warren_wire.kernel import ContentRefused, Kernel, Malformed, MethodItem, PublishRun
+from warren_wire.kernel.frame_rest import FILL_BYTES_MIN, JOIN_BYTES_MAX
 
 FRAME_MAX = 131_072
 

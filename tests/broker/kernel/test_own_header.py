@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091.wire import properties
-from warren_broker.block.block import Block, encode
-from warren_broker.kernel import Kernel
-from warren_broker.kernel.properties import SECTIONS
+from warren_wire.amqp091 import properties
+from warren_wire.block.block import Block, encode
+from warren_wire.kernel import Kernel
+from warren_wire.kernel.properties import SECTIONS
 
 FRAME_MAX = 1 << 17
 NAME = SECTIONS.encode()

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.kernel.conftest import loaded
-from warren_broker.amqp091.wire import fields, properties
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.block.layout import TTL_NONE
-from warren_broker.kernel import Kernel
-from warren_broker.kernel.property_columns import HEADER_KINDS
+from warren_wire.amqp091 import fields, properties
+from warren_wire.amqp091.fields import Field
+from warren_wire.block.layout import TTL_NONE
+from warren_wire.kernel import Kernel
+from warren_wire.kernel.property_columns import HEADER_KINDS
 
 MODES = ("compiled", "interpreted")
 TIME_END = (1 << 32) * 1_000_000

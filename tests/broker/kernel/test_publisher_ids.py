@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.block.block import FORM_AMQP10, Block, encode
-from warren_broker.kernel import Kernel
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import Field
+from warren_wire.block.block import FORM_AMQP10, Block, encode
+from warren_wire.kernel import Kernel
 
 
 def block(headers: Sequence[dict[str, Any] | None], **others: Any) -> Block:

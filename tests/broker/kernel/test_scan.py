@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.broker.kernel import frames as f
-from warren_broker import kernel
-from warren_broker.kernel import (
+from warren_wire import kernel
+from warren_wire.kernel import (
     AckRun,
     ContentRefused,
     Heartbeat,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.broker.kernel import frames as f
 from tests.broker.kernel.conftest import loaded
 from tests.broker.kernel.test_scan import rows
-from warren_broker.kernel import AckRun, Item, Kernel, Malformed, PublishRun
+from warren_wire.kernel import AckRun, Item, Kernel, Malformed, PublishRun
 
 CHANNELS = st.sampled_from([0, 1, 1, 1, 2, 65535])
 NAMES = st.sampled_from([b"", b"q", b"queue", b"amq.topic", b"k" * 255, b"\xff\x00"])

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from proton import Message, int32, symbol, timestamp, ubyte, uint, ulong, ushort
 
 from tests.broker.kernel.conftest import loaded
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import Field, Timestamp
-from warren_broker.amqp10.message.received import read_message
-from warren_broker.kernel import Kernel
-from warren_broker.kernel.section_types import MalformedSections, SectionsRead
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import Field, Timestamp
+from warren_wire.amqp10.message.received import read_message
+from warren_wire.kernel import Kernel
+from warren_wire.kernel.section_types import MalformedSections, SectionsRead
 
 BODY = b"\x00\x53\x75\xa0\x01b"
 """A data section."""

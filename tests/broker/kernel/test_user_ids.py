@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from warren_broker.amqp091.wire import properties
-from warren_broker.kernel import USER_ID, Kernel, MessageTable, Route
+from warren_wire.amqp091 import properties
+from warren_wire.kernel import USER_ID, Kernel, MessageTable, Route
 
 SOME = {
     "content_type": "text/plain",

@@ -9,8 +9,8 @@ import pytest
 from proton import Message
 
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091.wire import properties
-from warren_broker.kernel import Kernel
+from warren_wire.amqp091 import properties
+from warren_wire.kernel import Kernel
 
 
 def sent(kernel: Kernel, raw: bytes) -> Message:

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from tests.broker.kernel.test_hostile_values import WITHOUT_BYTES, array
-from warren_broker.kernel import Kernel
-from warren_broker.kernel.section_types import MalformedSections
-from warren_broker.kernel.section_values import WITHOUT_BYTES_MAX
+from warren_wire.kernel import Kernel
+from warren_wire.kernel.section_types import MalformedSections
+from warren_wire.kernel.section_values import WITHOUT_BYTES_MAX
 
 KEY = b"\xa3\x03x-a"
 

@@ -6,20 +6,16 @@ from typing import Any
 
 import pytest
 
-from warren_broker.arguments import DURATION_MS_MAX
-from warren_broker.errors import InvalidArgument
-from warren_broker.management.claims import (
-    GO_ON_AFTER_MAX,
-    OpenClaimRequest,
-    ReleaseClaimRequest,
-)
-from warren_broker.management.delayed import EndDelayRequest
-from warren_broker.management.dispatch import parse_request
-from warren_broker.management.queues import DeclareQueueRequest, RetryDelayedRequest
-from warren_broker.management.relays import ReleaseRelayRequest
-from warren_broker.management.resource import INT64_MAX
-from warren_broker.management.sinks import ForgetSinkRequest, ListSinksRequest
-from warren_broker.management.views import ViewEdgesRequest
+from warren_broker.admin.claims import GO_ON_AFTER_MAX, OpenClaimRequest, ReleaseClaimRequest
+from warren_broker.admin.delayed import EndDelayRequest
+from warren_broker.admin.dispatch import parse_request
+from warren_broker.admin.queues import DeclareQueueRequest, RetryDelayedRequest
+from warren_broker.admin.relays import ReleaseRelayRequest
+from warren_broker.admin.resource import INT64_MAX
+from warren_broker.admin.sinks import ForgetSinkRequest, ListSinksRequest
+from warren_broker.admin.views import ViewEdgesRequest
+from warren_wire.arguments import DURATION_MS_MAX
+from warren_wire.errors import InvalidArgument
 
 CLAIM = "/queues/q/readers/r/claims/1"
 OPEN: dict[str, Any] = {"epoch": 3, "max_messages": 1, "max_bytes": 2}

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from warren_broker.block.block import encode
+from warren_broker.admin import delayed_service
+from warren_broker.admin.delayed import DelayedListed, delayed_id
 from warren_broker.cluster.client.reads import FETCH_BYTES_MAX, ReadFailed, Runs
-from warren_broker.errors import Refusal, Unavailable
-from warren_broker.management import delayed_service
-from warren_broker.management.delayed import DelayedListed, delayed_id
+from warren_wire.block.block import encode
+from warren_wire.errors import Refusal, Unavailable
 
 ROWS = ((50, 7, 0, 1, 0, 0), (60, 9, 0, 2, 0, 0))
 """(ready_ms, index, first, last, failed, acquired): five messages of two entries."""

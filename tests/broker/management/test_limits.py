@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.management.test_policies import World
-from warren_broker.metadata import commands
+from warren_machines.metadata import commands
 
 
 def test_a_limit_of_a_vhost_is_set_listed_and_cleared() -> None:

@@ -10,20 +10,20 @@ import msgspec
 import pytest
 from proton import Message
 
-from warren_broker import errors
-from warren_broker.amqp10.caller import Asker
+from warren_broker.admin import members as m
+from warren_broker.admin import resource
+from warren_broker.admin.caller import Asker
+from warren_broker.admin.connection_service import CONNECTIONS_LISTED_MAX
+from warren_broker.admin.dispatch import parse_request, render_result
+from warren_broker.admin.member_service import MEMBER_HANDLERS
+from warren_broker.clients10.client10 import _HANDLERS as HANDLERS
 from warren_broker.cluster.membership.node_service import NodeService
 from warren_broker.cluster.membership.service import MemberService
-from warren_broker.management import members as m
-from warren_broker.management import membership as v
-from warren_broker.management import resource
-from warren_broker.management.connection_service import CONNECTIONS_LISTED_MAX
-from warren_broker.management.connection_values import ConnectionInfo
-from warren_broker.management.dispatch import parse_request, render_result
-from warren_broker.management.member_service import MEMBER_HANDLERS
-from warren_broker.metadata.commands import Deleted, DeleteQueue
-from warren_broker.permissions import Permissions
-from warren_broker.server.client10 import _HANDLERS as HANDLERS
+from warren_machines.metadata.commands import Deleted, DeleteQueue
+from warren_machines.metadata.permissions import Permissions
+from warren_wire import errors
+from warren_wire.admin import membership as v
+from warren_wire.admin.connection_values import ConnectionInfo
 
 NODE = v.NodeInfo("w-2", "h:1", True, False, False, "follower", 3, 1, 0, 0)
 MEMBER = v.MemberInfo("w-2", "learner", "snapshot", False, 5, 7, 1000, 1 << 33)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.management.world import ManagementWorld
-from warren_broker.metadata import commands
-from warren_broker.metadata.policy_index import POLICY_STEPS_MAX
+from warren_machines.metadata import commands
+from warren_machines.metadata.policy_index import POLICY_STEPS_MAX
 
 LIMIT = {"pattern": "^q", "definition": {"max-length": 5}, "priority": -2, "apply-to": "queues"}
 

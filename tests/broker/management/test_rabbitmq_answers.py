@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from proton import Array
 
-from warren_broker import errors
-from warren_broker.management.queue_values import QueueInfo
-from warren_broker.management.queues import (
+from warren_broker.admin.queues import (
     BindingInfo,
     BindRequest,
     DeclareExchangeRequest,
@@ -15,8 +13,10 @@ from warren_broker.management.queues import (
     GetQueueRequest,
     render_queue,
 )
-from warren_broker.management.rabbitmq_answers import as_rabbitmq
-from warren_broker.management.resource import ManagementRequest
+from warren_broker.admin.rabbitmq_answers import as_rabbitmq
+from warren_broker.admin.resource import ManagementRequest
+from warren_wire import errors
+from warren_wire.admin.queue_values import QueueInfo
 
 BIND = BindRequest(BindingInfo("amq.direct", "q", "queue", "k"))
 MISSING = errors.no_queue("q", "/")

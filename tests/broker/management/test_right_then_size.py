@@ -10,13 +10,13 @@ import pytest
 
 from broker.amqp10.test_connection import Client, attach_management, send
 from broker.management.world import ManagementWorld
-from warren_broker.amqp10.connection import Connection10
-from warren_broker.amqp10.wire.proton import Message
-from warren_broker.amqp10.wire.request import RequestMessage
-from warren_broker.errors import AccessRefused, InvalidArgument
-from warren_broker.management import definitions
-from warren_broker.management.dispatch import ROUTES, find_route
-from warren_broker.management.resource import BODY_BYTES_MAX, BODY_PARTS_MAX
+from warren_broker.admin import definitions
+from warren_broker.admin.dispatch import ROUTES, find_route
+from warren_broker.admin.resource import BODY_BYTES_MAX, BODY_PARTS_MAX
+from warren_broker.clients10.connection import Connection10
+from warren_wire.amqp10.proton import Message
+from warren_wire.amqp10.request import RequestMessage
+from warren_wire.errors import AccessRefused, InvalidArgument
 
 UNTAGGED = {"auth", "bindings", "epochs", "exchanges", "queues", "shovels", "sinks"}
 """Where permissions decide, or a handler with more than a tag."""

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.management.world import ManagementWorld
-from warren_broker.metadata import passwords, vhost_protection
-from warren_broker.metadata.records import Grant
+from warren_machines.metadata import passwords, vhost_protection
+from warren_machines.metadata.records import Grant
 
 RABBITMQS = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
 """Its documentation's hash of test12."""

@@ -7,16 +7,16 @@ from typing import Any
 
 from broker.definition_files.around import SEAL
 from broker.metadata.world import World as Metadata
-from warren_broker import errors
-from warren_broker.amqp10.caller import Asker
-from warren_broker.management.definition_service import DEFINITION_HANDLERS
-from warren_broker.management.dispatch import parse_request, render_result
-from warren_broker.management.limit_service import LIMIT_HANDLERS
-from warren_broker.management.policy_service import POLICY_HANDLERS
-from warren_broker.management.user_service import USER_HANDLERS
-from warren_broker.metadata import commands
-from warren_broker.metadata.records import Grant, User, Vhost
-from warren_broker.permissions import Permissions
+from warren_broker.admin.caller import Asker
+from warren_broker.admin.definition_service import DEFINITION_HANDLERS
+from warren_broker.admin.dispatch import parse_request, render_result
+from warren_broker.admin.limit_service import LIMIT_HANDLERS
+from warren_broker.admin.policy_service import POLICY_HANDLERS
+from warren_broker.admin.user_service import USER_HANDLERS
+from warren_machines.metadata import commands
+from warren_machines.metadata.permissions import Permissions
+from warren_machines.metadata.records import Grant, User, Vhost
+from warren_wire import errors
 
 HANDLERS = {**USER_HANDLERS, **POLICY_HANDLERS, **LIMIT_HANDLERS, **DEFINITION_HANDLERS}
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 
-from warren_broker.amqp091.wire import properties
-from warren_broker.block.block import Block, encode
-from warren_broker.message_filter.definition import MessageFilter
-from warren_broker.message_filter.evaluator import Evaluator
+from warren_machines.message_filter.definition import MessageFilter
+from warren_machines.message_filter.evaluator import Evaluator
+from warren_wire.amqp091 import properties
+from warren_wire.block.block import Block, encode
 
 COUNT = 2_000
 FILTERS = ("region = 'emea'", "region = 'emea' AND n % 2 = 0 AND h.priority > 3")

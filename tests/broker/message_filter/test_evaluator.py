@@ -11,19 +11,19 @@ from proton import Message, symbol, ulong
 
 from broker.sql_filter.messages import FILTERS, MESSAGES, OBSERVED, message_of
 from broker.sql_filter.test_observed import KNOWN
-from warren_broker.amqp091.wire import properties as codec
-from warren_broker.amqp10.message.received import read_message
-from warren_broker.block.block import Block, encode
-from warren_broker.kernel import load
-from warren_broker.message_filter import evaluator
-from warren_broker.message_filter.definition import (
+from warren_machines.message_filter import evaluator
+from warren_machines.message_filter.definition import (
     MessageFilter,
     Reference,
     decode_filter,
     encode_filter,
 )
-from warren_broker.message_filter.evaluator import Evaluator
-from warren_broker.sql_filter import FilterRefused
+from warren_machines.message_filter.evaluator import Evaluator
+from warren_wire.amqp091 import properties as codec
+from warren_wire.amqp10.message.received import read_message
+from warren_wire.block.block import Block, encode
+from warren_wire.kernel import load
+from warren_wire.sql_filter import FilterRefused
 
 ANSWERS: Final = json.loads(OBSERVED.read_text(encoding="utf-8"))["answers"]
 

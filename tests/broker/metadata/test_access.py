@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from broker.metadata.world import World
-from warren_broker.errors import InvalidArgument, NotFound, PreconditionFailed
-from warren_broker.metadata import commands, passwords
-from warren_broker.metadata.changes import BootstrapWanted, UserChanged, VhostDeleted
-from warren_broker.metadata.records import Grant, User, Vhost
-from warren_broker.metadata.vhost_protection import protected, protection
-from warren_broker.metadata.vhosts_and_users import check_patterns
-from warren_broker.metadata.view import MetadataView
+from warren_machines.metadata import commands, passwords
+from warren_machines.metadata.changes import BootstrapWanted, UserChanged, VhostDeleted
+from warren_machines.metadata.records import Grant, User, Vhost
+from warren_machines.metadata.vhost_protection import protected, protection
+from warren_machines.metadata.vhosts_and_users import check_patterns
+from warren_machines.metadata.view import MetadataView
+from warren_wire.errors import InvalidArgument, NotFound, PreconditionFailed
 
 
 def test_a_new_cluster_asks_for_its_first_definitions() -> None:

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 from broker.metadata.world import NODES, World
-from warren_broker.arguments import QueueDefaults, queue_declaration
-from warren_broker.metadata import commands
-from warren_broker.metadata.commands import AnyCommand
-from warren_broker.metadata.exchange_types import CHOOSING_KINDS
-from warren_broker.metadata.imports import IMPORTED
-from warren_broker.metadata.machine import HANDLERS, MetadataMachine
-from warren_broker.metadata.records import Grant, Parameter, Policy, User, Vhost
-from warren_broker.metadata.vhost_protection import protection
+from warren_machines.metadata import commands
+from warren_machines.metadata.commands import AnyCommand
+from warren_machines.metadata.exchange_types import CHOOSING_KINDS
+from warren_machines.metadata.imports import IMPORTED
+from warren_machines.metadata.machine import HANDLERS, MetadataMachine
+from warren_machines.metadata.records import Grant, Parameter, Policy, User, Vhost
+from warren_machines.metadata.vhost_protection import protection
 from warren_raft.machine import Meta
+from warren_wire.arguments import QueueDefaults, queue_declaration
 
 SAMPLE = Path(__file__).with_name("format_1.txt")
 """Of format 1: per line an entry of a grown log (`grow`), in hex; the last line is its snapshot."""

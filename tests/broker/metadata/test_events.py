@@ -6,9 +6,9 @@ import pytest
 
 from broker.metadata.world import World
 from warren_broker.cluster.client.event_facts import facts_of
-from warren_broker.errors import AccessRefused, NotFound, Refusal
-from warren_broker.metadata import commands
-from warren_broker.metadata.records import Grant, Parameter, Policy, User, Vhost
+from warren_machines.metadata import commands
+from warren_machines.metadata.records import Grant, Parameter, Policy, User, Vhost
+from warren_wire.errors import AccessRefused, NotFound, Refusal
 
 
 def told(world: World) -> list[str]:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from broker.metadata.world import World
-from warren_broker.errors import PreconditionFailed
-from warren_broker.metadata import commands
-from warren_broker.metadata.exchange_types import CHOOSING_KINDS, KINDS, weight
-from warren_broker.routing.topology import MATCHERS
+from warren_machines.metadata import commands
+from warren_machines.metadata.exchange_types import CHOOSING_KINDS, KINDS, weight
+from warren_machines.routing.topology import MATCHERS
+from warren_wire.errors import PreconditionFailed
 
 
 @pytest.fixture

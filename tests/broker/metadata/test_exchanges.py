@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from broker.metadata.world import World
-from warren_broker.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
-from warren_broker.metadata import commands
-from warren_broker.metadata.changes import TopologyChanged
-from warren_broker.metadata.view import MetadataView
+from warren_machines.metadata import commands
+from warren_machines.metadata.changes import TopologyChanged
+from warren_machines.metadata.view import MetadataView
+from warren_wire.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 
 
 @pytest.fixture

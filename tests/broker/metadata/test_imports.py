@@ -8,11 +8,11 @@ import pytest
 
 from broker.metadata.world import World, with_nodes
 from broker.routing.router import router
-from warren_broker.arguments import QueueDefaults, queue_declaration
-from warren_broker.errors import NotFound, PreconditionFailed
-from warren_broker.metadata import commands, runtime_parameters
-from warren_broker.metadata.commands import AnyImported, ImportDefinitions
-from warren_broker.metadata.records import Grant, Parameter, Policy, User, Vhost
+from warren_machines.metadata import commands, runtime_parameters
+from warren_machines.metadata.commands import AnyImported, ImportDefinitions
+from warren_machines.metadata.records import Grant, Parameter, Policy, User, Vhost
+from warren_wire.arguments import QueueDefaults, queue_declaration
+from warren_wire.errors import NotFound, PreconditionFailed
 
 BOSS = User("boss", "hash", ("administrator",))
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from broker.metadata.world import World
-from warren_broker.errors import InvalidArgument, NotFound, PreconditionFailed
-from warren_broker.metadata.commands import (
+from warren_machines.metadata.commands import (
     AddVhost,
     ChangeLimits,
     DeleteQueue,
@@ -17,8 +16,9 @@ from warren_broker.metadata.commands import (
     PutUser,
     PutVhost,
 )
-from warren_broker.metadata.limits import check_limits, limit
-from warren_broker.metadata.records import User, Vhost
+from warren_machines.metadata.limits import check_limits, limit
+from warren_machines.metadata.records import User, Vhost
+from warren_wire.errors import InvalidArgument, NotFound, PreconditionFailed
 
 
 def queues_max(world: World, most: int) -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from broker.metadata.test_nodes import CLASSIC
 from broker.metadata.world import World, with_nodes
-from warren_broker.errors import NotFound, PreconditionFailed
-from warren_broker.metadata import commands
-from warren_broker.metadata.changes import MembersSet
+from warren_machines.metadata import commands
+from warren_machines.metadata.changes import MembersSet
+from warren_wire.errors import NotFound, PreconditionFailed
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from broker.metadata.world import World, start, with_nodes
-from warren_broker.errors import NotAllowed, NotFound, PreconditionFailed, Unavailable
-from warren_broker.metadata import commands
-from warren_broker.metadata.changes import NodeRenewed, NodesChanged, QueueCreated, QueueDeleted
-from warren_broker.metadata.incarnations import is_over
-from warren_broker.metadata.records import NUMBERS_PER_GROUP, ClusterNode, numbered_above
-from warren_broker.metadata.state import REMOVED_KEPT_MAX
+from warren_machines.metadata import commands
+from warren_machines.metadata.changes import NodeRenewed, NodesChanged, QueueCreated, QueueDeleted
+from warren_machines.metadata.incarnations import is_over
+from warren_machines.metadata.records import NUMBERS_PER_GROUP, ClusterNode, numbered_above
+from warren_machines.metadata.state import REMOVED_KEPT_MAX
+from warren_wire.errors import NotAllowed, NotFound, PreconditionFailed, Unavailable
 
 CLASSIC = {"x-queue-type": "classic"}
 

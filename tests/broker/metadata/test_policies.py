@@ -8,12 +8,12 @@ import pytest
 
 from broker.metadata.world import World
 from broker.routing.router import router
-from warren_broker.errors import NotFound, PreconditionFailed
-from warren_broker.metadata import policies
-from warren_broker.metadata.changes import PoliciesChanged, TopologyChanged
-from warren_broker.metadata.commands import AddVhost, ClearPolicy, DeleteVhost, SetPolicy
-from warren_broker.metadata.policy_index import PolicyIndex
-from warren_broker.metadata.records import Policy, Vhost
+from warren_machines.metadata import policies
+from warren_machines.metadata.changes import PoliciesChanged, TopologyChanged
+from warren_machines.metadata.commands import AddVhost, ClearPolicy, DeleteVhost, SetPolicy
+from warren_machines.metadata.policy_index import PolicyIndex
+from warren_machines.metadata.records import Policy, Vhost
+from warren_wire.errors import NotFound, PreconditionFailed
 
 
 def policy(name: str, pattern: str = ".*", **more: Any) -> Policy:

@@ -6,18 +6,18 @@ import msgspec
 import pytest
 
 from broker.metadata.world import UPLINK, World
-from warren_broker.arguments import QueueDefaults, queue_declaration
-from warren_broker.errors import (
+from warren_machines.metadata import commands
+from warren_machines.metadata.changes import NodeRenewed, QueueCreated, QueueDeleted
+from warren_machines.metadata.records import NUMBERS_PER_GROUP, numbered_above
+from warren_machines.metadata.view import MetadataView
+from warren_wire.arguments import QueueDefaults, queue_declaration
+from warren_wire.errors import (
     AccessRefused,
     NotFound,
     PreconditionFailed,
     ResourceLocked,
     Unavailable,
 )
-from warren_broker.metadata import commands
-from warren_broker.metadata.changes import NodeRenewed, QueueCreated, QueueDeleted
-from warren_broker.metadata.records import NUMBERS_PER_GROUP, numbered_above
-from warren_broker.metadata.view import MetadataView
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pytest
 
 from broker.metadata.world import World, start, with_nodes
 from broker.routing.router import router
-from warren_broker.errors import AccessRefused, PreconditionFailed, Unavailable
-from warren_broker.metadata import commands
-from warren_broker.metadata.changes import QueueCreated, QueueDeleted
-from warren_broker.metadata.commands import BindingIs
-from warren_broker.metadata.records import Policy
-from warren_broker.metadata.view import MetadataView
+from warren_machines.metadata import commands
+from warren_machines.metadata.changes import QueueCreated, QueueDeleted
+from warren_machines.metadata.commands import BindingIs
+from warren_machines.metadata.records import Policy
+from warren_machines.metadata.view import MetadataView
+from warren_wire.errors import AccessRefused, PreconditionFailed, Unavailable
 
 STORE = "amq.history.h"
 

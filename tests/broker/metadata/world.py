@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren_broker.arguments import QueueDefaults, queue_declaration
-from warren_broker.metadata import commands
-from warren_broker.metadata.changes import Change, DefinitionEvent
-from warren_broker.metadata.codec import encode_submission
-from warren_broker.metadata.machine import MetadataMachine
-from warren_broker.metadata.records import QueueRecord, User, Vhost
+from warren_machines.metadata import commands
+from warren_machines.metadata.changes import Change, DefinitionEvent
+from warren_machines.metadata.codec import encode_submission
+from warren_machines.metadata.machine import MetadataMachine
+from warren_machines.metadata.records import QueueRecord, User, Vhost
 from warren_raft.machine import Meta
+from warren_wire.arguments import QueueDefaults, queue_declaration
 
 NODES = ("a", "b", "c")
 UPLINK = 71

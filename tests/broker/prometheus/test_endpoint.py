@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from tests.patience import PATIENCE_S
-from warren_broker.prometheus import endpoint
-from warren_broker.prometheus.endpoint import SCRAPERS_MAX, _Handler, _Server
-from warren_broker.prometheus.exposition import ScrapeView
+from warren_broker.metrics import endpoint
+from warren_broker.metrics.endpoint import SCRAPERS_MAX, _Handler, _Server
+from warren_broker.metrics.exposition import ScrapeView
 
 
 @pytest.fixture

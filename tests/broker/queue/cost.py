@@ -11,10 +11,10 @@ import tracemalloc
 from random import Random
 
 from tests.broker.queue.world import block, config
-from warren_broker.queue.codec import encode_submission
-from warren_broker.queue.commands import AnyCommand, Checkout, Enqueue, Settle, Submission
-from warren_broker.queue.effects import Deliver
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.commands import AnyCommand, Checkout, Enqueue, Settle, Submission
+from warren_machines.queue.effects import Deliver
+from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import Applied, Meta
 
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 
 from tests.broker.queue.memory import messages_asked, rss, timed
 from tests.broker.queue.world import VERSION, block, config
-from warren_broker.queue.codec import encode_submission
-from warren_broker.queue.commands import (
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.commands import (
     AnyCommand,
     Checkout,
     Enqueue,
@@ -24,7 +24,7 @@ from warren_broker.queue.commands import (
     Submission,
     Timer,
 )
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import Meta
 
 BLOCK_MESSAGES = 10

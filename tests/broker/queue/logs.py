@@ -7,23 +7,23 @@ from random import Random
 from typing import Any
 
 from tests.broker.queue.world import Name, Queue, config, named_block
-from warren_broker.block.block import Block
-from warren_broker.queue import commands as c
-from warren_broker.queue import delay_commands, stage1_commands
-from warren_broker.queue.decision_commands import (
+from warren_machines.queue import commands as c
+from warren_machines.queue import delay_commands, stage1_commands
+from warren_machines.queue.decision_commands import (
     AskBatch,
     BindClaim,
     ClaimBinding,
     ClaimName,
     ResolveClaim,
 )
-from warren_broker.queue.describe_command import DescribeClaim, ReadBy
-from warren_broker.queue.filter_commands import Judge, Judged
-from warren_broker.queue.forget_command import ForgetSink
-from warren_broker.queue.give_up_command import GiveUpClaim
-from warren_broker.queue.modify_command import Modify
-from warren_broker.queue.relay_commands import EnqueueRelayed, ReleaseRelay
-from warren_broker.queue.state import SinkRun
+from warren_machines.queue.filter_commands import Judge, Judged
+from warren_machines.queue.forget_command import ForgetSink
+from warren_machines.queue.modify_command import Modify
+from warren_machines.queue.relay_commands import EnqueueRelayed, ReleaseRelay
+from warren_machines.queue.state import SinkRun
+from warren_wire.block.block import Block
+from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy
+from warren_wire.queue_values.give_up_command import GiveUpClaim
 
 CONFIGS: tuple[dict[str, Any], ...] = (
     {},

@@ -19,14 +19,14 @@ from typing import Any
 
 from tests.broker.queue.fields import differences
 from tests.broker.queue.world import Queue, block, check, config, named_block
-from warren_broker.queue import commands as c
-from warren_broker.queue.delay_commands import EnqueueDelayed
-from warren_broker.queue.filter_commands import Judge, Judged
-from warren_broker.queue.filters import Filter
-from warren_broker.queue.give_up_command import GiveUpClaim
-from warren_broker.queue.modify_command import Modify
-from warren_broker.queue.relay_commands import EnqueueRelayed, ReleaseRelay
-from warren_broker.queue.state import Consumer, QueueState
+from warren_machines.queue import commands as c
+from warren_machines.queue.delay_commands import EnqueueDelayed
+from warren_machines.queue.filter_commands import Judge, Judged
+from warren_machines.queue.filters import Filter
+from warren_machines.queue.modify_command import Modify
+from warren_machines.queue.relay_commands import EnqueueRelayed, ReleaseRelay
+from warren_machines.queue.state import Consumer, QueueState
+from warren_wire.queue_values.give_up_command import GiveUpClaim
 
 STEPS = 120
 OPERATOR, PUBLISHER = 8, 9

@@ -17,10 +17,10 @@ from random import Random
 from typing import Any
 
 from tests.broker.queue.world import block, config
-from warren_broker.queue.codec import encode_submission
-from warren_broker.queue.commands import Enqueue, Settle, Submission
-from warren_broker.queue.machine import QueueMachine
-from warren_broker.queue.state import QueueState
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.commands import Enqueue, Settle, Submission
+from warren_machines.queue.machine import QueueMachine
+from warren_machines.queue.state import QueueState
 from warren_raft.machine import Meta
 from warren_raft.storage.format import RECORD_HEADER_BYTES
 from warren_raft.storage.group_log import GroupLog

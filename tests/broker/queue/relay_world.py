@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.broker.queue.world import Queue, block
-from warren_broker.queue import commands as c
-from warren_broker.queue.effects import CancelConsumer, Deliver
-from warren_broker.queue.relay_commands import EnqueueRelayed
+from warren_machines.queue import commands as c
+from warren_machines.queue.effects import CancelConsumer, Deliver
+from warren_machines.queue.relay_commands import EnqueueRelayed
 
 Place = tuple[int, int]
 """Index and ordinal of a message in the first queue."""

@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_broker.queue.commands import (
-    AnyCommand,
-    Done,
-    SinkPublish,
-    SinkStage,
-)
-from warren_broker.queue.stage1_commands import PublishBatch, Stage
+from warren_machines.queue.commands import AnyCommand, Done, SinkPublish, SinkStage
+from warren_machines.queue.stage1_commands import PublishBatch, Stage
 
 
 def half_expired(put: Callable[..., Any]) -> Queue:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_broker.queue import claim as claim_module
-from warren_broker.queue.claim import CALLS_KEPT_MAX, claim_slice
-from warren_broker.queue.commands import (
+from warren_machines.queue import claim as claim_module
+from warren_machines.queue.claim import CALLS_KEPT_MAX, claim_slice
+from warren_machines.queue.commands import (
     AnyCommand,
     Cancel,
     Checkout,
@@ -27,8 +27,8 @@ from warren_broker.queue.commands import (
     Return,
     SettleClaims,
 )
-from warren_broker.queue.effects import Expired, SetTimer
-from warren_broker.queue.queue_snapshot import restore, snapshot
+from warren_machines.queue.effects import Expired, SetTimer
+from warren_machines.queue.queue_snapshot import restore, snapshot
 
 
 def reading(count: int = 10, **settings: object) -> Queue:

@@ -7,8 +7,8 @@ from typing import Any
 from tests.broker.queue.test_claim import reading
 from tests.broker.queue.test_give_up import ordinals
 from tests.broker.queue.world import Queue
-from warren_broker.queue.claim import claim_slice
-from warren_broker.queue.commands import (
+from warren_machines.queue.claim import claim_slice
+from warren_machines.queue.commands import (
     Checkout,
     ClaimReply,
     Count,
@@ -18,10 +18,10 @@ from warren_broker.queue.commands import (
     ReleaseClaim,
     SettleClaims,
 )
-from warren_broker.queue.decision_commands import BindClaim, ClaimBinding, ResolveClaim
-from warren_broker.queue.effects import Expired
-from warren_broker.queue.give_up_command import GiveUpClaim
-from warren_broker.queue.queue_snapshot import restore, snapshot
+from warren_machines.queue.decision_commands import BindClaim, ClaimBinding, ResolveClaim
+from warren_machines.queue.effects import Expired
+from warren_machines.queue.queue_snapshot import restore, snapshot
+from warren_wire.queue_values.give_up_command import GiveUpClaim
 
 
 def open_(queue: Queue, number: int, ahead: bool = False, most: int = 4, **more: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_broker.queue import limits
-from warren_broker.queue.commands import Get, OpenClaim, RegisterReader, Return, SettleClaims
+from warren_machines.queue import limits
+from warren_machines.queue.commands import Get, OpenClaim, RegisterReader, Return, SettleClaims
 
 KINDS: tuple[dict[str, Any], ...] = (
     {},

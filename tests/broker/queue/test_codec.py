@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.queue.world import block
-from warren_broker.queue.codec import (
+from warren_machines.queue.codec import (
     MalformedEntry,
     block_offset,
     decode_submission,
     encode_submission,
 )
-from warren_broker.queue.commands import Enqueue, Settle, Submission
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.queue.commands import Enqueue, Settle, Submission
+from warren_machines.queue.machine import QueueMachine
 
 SUBMISSION = Submission(7, "n1", 3, (Enqueue(), Settle(1, ((0, 5), (9, 9)))), 2)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.broker.queue.world import Queue, config
 from warren_broker.cluster.client.queue_client import MSG_ID_MAX
-from warren_broker.queue.commands import (
+from warren_machines.queue.commands import (
     AnyCommand,
     Cancel,
     Checkout,
@@ -22,7 +22,7 @@ from warren_broker.queue.commands import (
     Settle,
     Timer,
 )
-from warren_broker.queue.effects import DeadLetter
+from warren_machines.queue.effects import DeadLetter
 
 
 def held(**settings: object) -> Queue:

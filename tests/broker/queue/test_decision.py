@@ -7,8 +7,8 @@ import pytest
 from tests.broker.queue.stages import Stages
 from tests.broker.queue.test_claim import claim, reading
 from tests.broker.queue.world import Queue
-from warren_broker.queue import stage as stage_module
-from warren_broker.queue.commands import (
+from warren_machines.queue import stage as stage_module
+from warren_machines.queue.commands import (
     AnyReply,
     Count,
     Done,
@@ -19,7 +19,7 @@ from warren_broker.queue.commands import (
     SettleClaims,
     SinkPublish,
 )
-from warren_broker.queue.decision_commands import (
+from warren_machines.queue.decision_commands import (
     AskBatch,
     BatchFate,
     BindClaim,
@@ -28,7 +28,7 @@ from warren_broker.queue.decision_commands import (
     ClaimName,
     ResolveClaim,
 )
-from warren_broker.queue.queue_snapshot import restore, snapshot
+from warren_machines.queue.queue_snapshot import restore, snapshot
 
 BATCH = ClaimBinding("out", 7, "s", "r", 3, 1)
 LATER = ClaimBinding("out", 7, "s", "r", 4, 1)

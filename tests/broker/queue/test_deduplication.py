@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Name, Queue, check, named_block
-from warren_broker.block.block import compress
-from warren_broker.queue import commands as c
-from warren_broker.queue.commands import Configure, Done, Enqueue, Refused
+from warren_machines.queue import commands as c
+from warren_machines.queue.commands import Configure, Done, Enqueue, Refused
+from warren_wire.block.block import compress
 
 
 class Deduplicating(Queue):

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, block, config
-from warren_broker.queue import commands as c
-from warren_broker.queue import delayed_retry
-from warren_broker.queue.codec import encode_submission
-from warren_broker.queue.commands import (
+from warren_machines.queue import commands as c
+from warren_machines.queue import delayed_retry
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.commands import (
     Checkout,
     Configure,
     Delete,
@@ -28,8 +28,8 @@ from warren_broker.queue.commands import (
     SessionDown,
     Submission,
 )
-from warren_broker.queue.delayed_retry import delay_ms
-from warren_broker.queue.effects import DeadLetter, SetTimer
+from warren_machines.queue.delayed_retry import delay_ms
+from warren_machines.queue.effects import DeadLetter, SetTimer
 
 
 def retrying(**settings: Any) -> Queue:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_broker.queue.commands import (
+from warren_machines.queue.commands import (
     Done,
     OpenClaim,
     RegisterReader,
     ReleaseClaim,
     SettleClaims,
 )
-from warren_broker.queue.describe_command import DescribeClaim, ReadBy
+from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy
 
 
 def batch(number: int) -> ReadBy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_broker.queue.commands import (
+from warren_machines.queue.commands import (
     Cancel,
     Checkout,
     Count,
@@ -26,8 +26,8 @@ from warren_broker.queue.commands import (
     Stat,
     Timer,
 )
-from warren_broker.queue.effects import CancelConsumer, Expired, SetTimer
-from warren_broker.queue.stage1_commands import Stage
+from warren_machines.queue.effects import CancelConsumer, Expired, SetTimer
+from warren_machines.queue.stage1_commands import Stage
 
 
 def test_a_session_takes_its_own_consumers_along_and_no_others() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.broker.queue.test_claim import IDLE_MS, names, reading
 from tests.broker.queue.world import Queue
-from warren_broker.queue.claim import claim_slice
-from warren_broker.queue.commands import (
+from warren_machines.queue.claim import claim_slice
+from warren_machines.queue.commands import (
     Checkout,
     Count,
     EmptyClaim,
@@ -17,8 +17,8 @@ from warren_broker.queue.commands import (
     RenewClaims,
     SettleClaims,
 )
-from warren_broker.queue.effects import Expired
-from warren_broker.queue.queue_snapshot import restore, snapshot
+from warren_machines.queue.effects import Expired
+from warren_machines.queue.queue_snapshot import restore, snapshot
 
 
 def keep(queue: Queue, number: int = 1, ttl_ms: int = 0, keep_empty: bool = True) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.queue.stages import Stages
 from tests.broker.queue.world import Queue
-from warren_broker.queue.commands import (
+from warren_machines.queue.commands import (
     Count,
     OpenClaim,
     ReaderReply,
@@ -18,7 +18,7 @@ from warren_broker.queue.commands import (
     SettleClaims,
     SinkPublish,
 )
-from warren_broker.queue.decision_commands import (
+from warren_machines.queue.decision_commands import (
     AskBatch,
     BatchFate,
     BindClaim,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.broker.queue.test_claim import claim, reading
-from warren_broker.queue.commands import Purge, ReleaseClaim, SettleClaims
+from warren_machines.queue.commands import Purge, ReleaseClaim, SettleClaims
 
 
 def test_a_settlement_and_a_purge_say_what_they_free() -> None:

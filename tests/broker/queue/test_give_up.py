@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_broker.queue.commands import (
+from warren_machines.queue.commands import (
     Checkout,
     ClaimReply,
     Count,
@@ -20,9 +20,9 @@ from warren_broker.queue.commands import (
     RenewClaims,
     SettleClaims,
 )
-from warren_broker.queue.decision_commands import BindClaim, BoundClaim, ClaimBinding
-from warren_broker.queue.effects import DeadLetter, Expired
-from warren_broker.queue.give_up_command import ALONE, HALF, UNDIVIDED, GiveUpClaim
+from warren_machines.queue.decision_commands import BindClaim, BoundClaim, ClaimBinding
+from warren_machines.queue.effects import DeadLetter, Expired
+from warren_wire.queue_values.give_up_command import ALONE, HALF, UNDIVIDED, GiveUpClaim
 
 DEAD: dict[str, Any] = {"dead_letter_exchange": "dlx"}
 

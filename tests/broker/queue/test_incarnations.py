@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_broker.queue.codec import encode_submission
-from warren_broker.queue.commands import (
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.commands import (
     AnyCommand,
     Checkout,
     Enqueue,

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from warren_broker.queue import leaves, letter_queue
-from warren_broker.queue.letter_queue import REASONS, LetterQueue
+from warren_machines.queue import leaves, letter_queue
+from warren_machines.queue.letter_queue import REASONS, LetterQueue
 
 Single = tuple[int, int, str, int]
 """(index, ordinal, reason, died_ms)."""

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, config
-from warren_broker.queue import commands as c
-from warren_broker.queue.effects import DeadLetter, LettersDue, LettersGone
+from warren_machines.queue import commands as c
+from warren_machines.queue.effects import DeadLetter, LettersDue, LettersGone
 
 KEEPING: dict[str, Any] = {
     "dead_letter_exchange": "dlx",

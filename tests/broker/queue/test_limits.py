@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_broker.block.block import encode
-from warren_broker.queue import limits
-from warren_broker.queue.commands import (
+from warren_machines.queue import limits
+from warren_machines.queue.commands import (
     Checkout,
     Configure,
     Done,
@@ -22,8 +21,9 @@ from warren_broker.queue.commands import (
     Settle,
     Timer,
 )
-from warren_broker.queue.effects import DeadLetter, Expired, SetTimer
-from warren_broker.queue.stage1_commands import PublishBatch, Stage
+from warren_machines.queue.effects import DeadLetter, Expired, SetTimer
+from warren_machines.queue.stage1_commands import PublishBatch, Stage
+from warren_wire.block.block import encode
 
 
 def dead(queue: Queue) -> list[tuple[str, tuple[tuple[int, int, int], ...]]]:

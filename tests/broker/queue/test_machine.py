@@ -14,9 +14,9 @@ import pytest
 
 from tests.broker.queue.logs import grow
 from tests.broker.queue.world import Queue, block, check
-from warren_broker.queue import machine as machine_module
-from warren_broker.queue.codec import decode_submission, encode_submission
-from warren_broker.queue.commands import (
+from warren_machines.queue import machine as machine_module
+from warren_machines.queue.codec import decode_submission, encode_submission
+from warren_machines.queue.commands import (
     AnyCommand,
     Checkout,
     Configure,
@@ -34,9 +34,9 @@ from warren_broker.queue.commands import (
     StatReply,
     Submission,
 )
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import Applied, Meta
+from warren_wire.queue_values.config import QueueConfig
 
 SEEDS = range(24)
 grown = lru_cache(grow)

@@ -17,15 +17,15 @@ from hypothesis.stateful import (
 
 from tests.broker.queue.model import Message, Model, matches
 from tests.broker.queue.world import Queue, block, config
-from warren_broker.queue import commands as c
-from warren_broker.queue import decision_commands as d
-from warren_broker.queue import delay_commands, stage1_commands
-from warren_broker.queue.effects import CancelConsumer, DeadLetter, Drained, LettersGone
-from warren_broker.queue.filter_commands import Judge, Judged, NotYet
-from warren_broker.queue.forget_command import ForgetSink, SinkForgotten
-from warren_broker.queue.give_up_command import GiveUpClaim
-from warren_broker.queue.letter_queue import Letter
-from warren_broker.queue.modify_command import Modify
+from warren_machines.queue import commands as c
+from warren_machines.queue import decision_commands as d
+from warren_machines.queue import delay_commands, stage1_commands
+from warren_machines.queue.effects import CancelConsumer, DeadLetter, Drained, LettersGone
+from warren_machines.queue.filter_commands import Judge, Judged, NotYet
+from warren_machines.queue.forget_command import ForgetSink, SinkForgotten
+from warren_machines.queue.letter_queue import Letter
+from warren_machines.queue.modify_command import Modify
+from warren_wire.queue_values.give_up_command import GiveUpClaim
 
 SIZES = st.sampled_from([0, 1, 7, 10, 10, 10, 100])
 PRIORITIES = st.sampled_from([0, 3, 4, 4, 4, 9, 31])

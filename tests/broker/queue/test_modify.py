@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, config
-from warren_broker.queue import commands as c
-from warren_broker.queue.annotations import ANNOTATIONS_BYTES_MAX
-from warren_broker.queue.effects import DeadLetter, Deliver, SetTimer
-from warren_broker.queue.modify_command import Modify, Pairs
+from warren_machines.queue import commands as c
+from warren_machines.queue.annotations import ANNOTATIONS_BYTES_MAX
+from warren_machines.queue.effects import DeadLetter, Deliver, SetTimer
+from warren_machines.queue.modify_command import Modify, Pairs
 
 HELD = ((0, 0),)
 

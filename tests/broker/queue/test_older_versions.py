@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from warren_broker.queue.commands import ClaimReply, Delivery, GetReply, ReaderReply, StatReply
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import DeadLetter, Deliver, Dropped
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.queue.commands import ClaimReply, Delivery, GetReply, ReaderReply, StatReply
+from warren_machines.queue.effects import DeadLetter, Deliver, Dropped
+from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import Meta
+from warren_wire.queue_values.config import QueueConfig
 
 
 def read(name: str) -> list[Any]:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_broker.block.block import encode
-from warren_broker.queue import limits
-from warren_broker.queue.commands import (
+from warren_machines.queue import limits
+from warren_machines.queue.commands import (
     Cancel,
     Checkout,
     Credit,
@@ -22,8 +21,9 @@ from warren_broker.queue.commands import (
     SessionDown,
     Settle,
 )
-from warren_broker.queue.effects import CancelConsumer, Drained
-from warren_broker.queue.ready_queue import PRIORITIES, Order
+from warren_machines.queue.effects import CancelConsumer, Drained
+from warren_machines.queue.ready_queue import PRIORITIES, Order
+from warren_wire.block.block import encode
 
 
 def consume(queue: Queue, consumer: int = 1, prefetch: int = 0, **how: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_broker.queue.commands import (
+from warren_machines.queue.commands import (
     Cancel,
     Checkout,
     Credit,
@@ -20,7 +20,7 @@ from warren_broker.queue.commands import (
     SessionDown,
     Settle,
 )
-from warren_broker.queue.effects import ActiveIs, CancelConsumer
+from warren_machines.queue.effects import ActiveIs, CancelConsumer
 
 
 def active(queue: Queue) -> int | None:

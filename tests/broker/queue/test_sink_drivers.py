@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_broker.queue.commands import AnyCommand, Count, Done, SinkDrop, SinkPublish, SinkStage
+from warren_machines.queue.commands import AnyCommand, Count, Done, SinkDrop, SinkPublish, SinkStage
 
 PARTITIONS = 2
 BATCHES = 6

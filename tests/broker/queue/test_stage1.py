@@ -8,12 +8,9 @@ import pytest
 
 from tests.broker.queue.stages import StagesOfVersion2, half_expired
 from tests.broker.queue.world import Queue, block
-from warren_broker.queue import stage1
-from warren_broker.queue.commands import (
-    Count,
-    Done,
-)
-from warren_broker.queue.stage1_commands import DropStages, PublishBatch, Stage
+from warren_machines.queue import stage1
+from warren_machines.queue.commands import Count, Done
+from warren_machines.queue.stage1_commands import DropStages, PublishBatch, Stage
 
 put = StagesOfVersion2().put
 

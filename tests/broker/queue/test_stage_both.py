@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.broker.queue.stages import BOTH, Stages
 from tests.broker.queue.world import Queue, block
-from warren_broker.queue.commands import Checkout, Count, Done, Get, Purge
+from warren_machines.queue.commands import Checkout, Count, Done, Get, Purge
 
 
 @BOTH

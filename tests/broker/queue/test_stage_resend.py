@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.queue.stages import BOTH, Stages
 from tests.broker.queue.world import Queue
-from warren_broker.queue.commands import Count
+from warren_machines.queue.commands import Count
 
 
 @BOTH

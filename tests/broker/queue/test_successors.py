@@ -6,10 +6,10 @@ import pytest
 
 from broker.metadata.world import World
 from broker.queue.world import Queue
-from warren_broker.metadata import commands
-from warren_broker.metadata.records import numbered_above
-from warren_broker.queue import commands as c
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.metadata import commands
+from warren_machines.metadata.records import numbered_above
+from warren_machines.queue import commands as c
+from warren_machines.queue.machine import QueueMachine
 
 BYTES = 1 << 20
 

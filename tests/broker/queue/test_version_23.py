@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_broker.queue import commands as c
-from warren_broker.queue.effects import DeadLetter
+from warren_machines.queue import commands as c
+from warren_machines.queue.effects import DeadLetter
 
 UNTYPED: dict[str, Any] = {
     "kind": "classic",

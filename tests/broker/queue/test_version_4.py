@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_broker.queue import commands as c
+from warren_machines.queue import commands as c
 
 
 def a_priority_queue() -> Queue:

@@ -8,11 +8,11 @@ import pytest
 
 from tests.broker.queue.logs import grow
 from tests.broker.queue.world import Queue
-from warren_broker.message_states import STATES
-from warren_broker.queue import view
-from warren_broker.queue.commands import Checkout, Discard, OpenClaim, RegisterReader, Return
-from warren_broker.queue.queue_snapshot import snapshot
-from warren_broker.queue.view import ViewRow, ViewTooLarge, edges_of, view_of
+from warren_machines.queue import view
+from warren_machines.queue.commands import Checkout, Discard, OpenClaim, RegisterReader, Return
+from warren_machines.queue.queue_snapshot import snapshot
+from warren_machines.queue.view import ViewRow, ViewTooLarge, edges_of, view_of
+from warren_wire.message_states import STATES
 
 ALL = frozenset(STATES)
 EVERYTHING = 1 << 62

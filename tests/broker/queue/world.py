@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from warren_broker.amqp091.wire import properties
-from warren_broker.block.block import encode
-from warren_broker.queue.codec import encode_submission
-from warren_broker.queue.commands import (
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.commands import (
     AnyCommand,
     Delivery,
     Enqueue,
@@ -17,13 +15,15 @@ from warren_broker.queue.commands import (
     SubmissionReply,
     Timer,
 )
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import Deliver, SetTimer
-from warren_broker.queue.machine import QueueMachine
-from warren_broker.queue.service_order import may_be_served
-from warren_broker.queue.state import QueueState
-from warren_broker.queue.versions import VERSION
+from warren_machines.queue.effects import Deliver, SetTimer
+from warren_machines.queue.machine import QueueMachine
+from warren_machines.queue.service_order import may_be_served
+from warren_machines.queue.state import QueueState
+from warren_machines.queue.versions import VERSION
 from warren_raft.machine import Applied, Meta
+from warren_wire.amqp091 import properties
+from warren_wire.block.block import encode
+from warren_wire.queue_values.config import QueueConfig
 
 
 def config(**settings: Any) -> QueueConfig:
@@ -174,7 +174,7 @@ class Queue:
 
     def stat(self) -> StatReply:
         """Counts, without an entry."""
-        from warren_broker.queue.whole_queue import counts
+        from warren_machines.queue.whole_queue import counts
 
         return counts(self.state)
 

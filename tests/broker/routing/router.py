@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from broker.metadata.world import World
-from warren_broker.routing.absent import AbsentNodes
-from warren_broker.routing.surroundings import RoutingNode
-from warren_broker.routing.topology import Topology
+from warren_machines.routing.absent import AbsentNodes
+from warren_machines.routing.surroundings import RoutingNode
+from warren_machines.routing.topology import Topology
 
 
 def router(

@@ -12,13 +12,20 @@ from hypothesis import strategies as st
 
 from broker.metadata.world import World
 from broker.routing.router import router
-from warren_broker.amqp091.wire.properties import Properties
-from warren_broker.metadata import commands
-from warren_broker.routing.absent import AbsentNodes
-from warren_broker.routing.hashing import WeightedChoice, cost, hash_of, hash_of_all, mixed, seed_of
-from warren_broker.routing.matcher import ON_CHANCE, ON_CONTENT
-from warren_broker.routing.topology import Topology
-from warren_broker.steps import STEPS_UNBOUNDED, Steps, whole
+from warren_machines.metadata import commands
+from warren_machines.routing.absent import AbsentNodes
+from warren_machines.routing.hashing import (
+    WeightedChoice,
+    cost,
+    hash_of,
+    hash_of_all,
+    mixed,
+    seed_of,
+)
+from warren_machines.routing.matcher import ON_CHANCE, ON_CONTENT
+from warren_machines.routing.topology import Topology
+from warren_machines.steps import STEPS_UNBOUNDED, Steps, whole
+from warren_wire.amqp091.properties import Properties
 
 KEYS = [f"key.{number}" for number in range(8_000)]
 HASHES = ("x-consistent-hash", "x-modulus-hash")

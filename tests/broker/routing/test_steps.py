@@ -9,10 +9,10 @@ import pytest
 
 from broker.metadata.world import World
 from broker.routing.router import router
-from warren_broker.metadata import commands
-from warren_broker.routing.matcher import RoutedMessage
-from warren_broker.routing.topology import Topology
-from warren_broker.steps import PIECE, Steps
+from warren_machines.metadata import commands
+from warren_machines.routing.matcher import RoutedMessage
+from warren_machines.routing.topology import Topology
+from warren_machines.steps import PIECE, Steps
 
 SHARE = 4_000
 SLACK = 2 * PIECE + 130

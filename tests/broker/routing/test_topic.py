@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren_broker.metadata.records import Binding
-from warren_broker.routing.matcher import RoutedMessage
-from warren_broker.routing.topic import TopicMatcher
-from warren_broker.steps import STEPS_UNBOUNDED, Steps
+from warren_machines.metadata.records import Binding
+from warren_machines.routing.matcher import RoutedMessage
+from warren_machines.routing.topic import TopicMatcher
+from warren_machines.steps import STEPS_UNBOUNDED, Steps
 
 WORDS = st.sampled_from(["a", "b", "", "*", "#", "aa"])
 PATTERNS = st.lists(WORDS, max_size=5).map(".".join)

@@ -8,15 +8,15 @@ import pytest
 
 from broker.metadata.world import World
 from broker.routing.router import router
-from warren_broker.amqp091.wire.fields import Timestamp
-from warren_broker.errors import NotFound, PreconditionFailed
-from warren_broker.metadata import commands
-from warren_broker.metadata.exchange_types import CONSISTENT_HASH, MODULUS_HASH
-from warren_broker.routing import topology
-from warren_broker.routing.absent import AbsentNodes
-from warren_broker.routing.headers import comparable
-from warren_broker.routing.sender_selected import further_keys
-from warren_broker.routing.topology import Topology
+from warren_machines.metadata import commands
+from warren_machines.metadata.exchange_types import CONSISTENT_HASH, MODULUS_HASH
+from warren_machines.routing import topology
+from warren_machines.routing.absent import AbsentNodes
+from warren_machines.routing.headers import comparable
+from warren_machines.routing.topology import Topology
+from warren_wire.amqp091.fields import Timestamp
+from warren_wire.errors import NotFound, PreconditionFailed
+from warren_wire.sender_selected import further_keys
 
 
 @pytest.fixture

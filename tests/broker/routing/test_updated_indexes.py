@@ -9,9 +9,9 @@ import pytest
 
 from broker.metadata.world import World
 from broker.routing.router import router
-from warren_broker.metadata import commands
-from warren_broker.metadata.state import JOURNAL_MAX
-from warren_broker.routing import topology
+from warren_machines.metadata import commands
+from warren_machines.metadata.state import JOURNAL_MAX
+from warren_machines.routing import topology
 
 KINDS = {
     "direct": "amq.direct",

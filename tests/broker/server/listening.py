@@ -10,7 +10,7 @@ from typing import Any
 from tests.patience import PATIENCE_S
 from warren_broker.cluster.strangers import Strangers
 from warren_broker.config import Limits
-from warren_broker.server.listener import AmqpListener
+from warren_broker.listeners.listener import AmqpListener
 from warren_raft.runtime.loop import Loop
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from warren_broker.amqp091.requests import GotMessage, GotNothing
-from warren_broker.counters import Counters
-from warren_broker.message_stats import ACK, DELIVER, GET, GET_EMPTY, MessageCounts
-from warren_broker.queue.commands import Delivery
-from warren_broker.server import client_counts
-from warren_broker.server.client_counts import ChannelCounts, ClientCounts
+from warren_broker.access.requests import GotMessage, GotNothing
+from warren_broker.clients import client_counts
+from warren_broker.clients.client_counts import ChannelCounts, ClientCounts
+from warren_broker.counting.counters import Counters
+from warren_broker.counting.message_stats import ACK, DELIVER, GET, GET_EMPTY, MessageCounts
+from warren_machines.queue.commands import Delivery
 
 SESSION = 7
 

@@ -18,16 +18,16 @@ import pytest
 from tests.broker.amqp091.peer import Peer, View
 from tests.broker.kernel import frames as f
 from tests.broker.server.listening import ListeningWorld
-from warren_broker.amqp091.connection_config import ConnectionConfig
-from warren_broker.amqp091.requests import RequestDone
+from warren_broker.access.connection_config import ConnectionConfig
+from warren_broker.access.requests import RequestDone
+from warren_broker.clients091.client091 import Client091
+from warren_broker.clients10.client10 import Client10
 from warren_broker.cluster.strangers import Strangers
 from warren_broker.cluster.turn_shares import TurnShares
 from warren_broker.config import Limits
-from warren_broker.counters import Counters
-from warren_broker.message_stats import MessageCounts
-from warren_broker.server.client091 import Client091
-from warren_broker.server.client10 import Client10
-from warren_broker.server.listener import HEADER_091, HEADER_10_SASL
+from warren_broker.counting.counters import Counters
+from warren_broker.counting.message_stats import MessageCounts
+from warren_broker.listeners.listener import HEADER_091, HEADER_10_SASL
 from warren_raft.runtime.loop import Loop
 
 

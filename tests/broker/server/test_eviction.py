@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from warren_broker.server.client091 import Client091
-from warren_broker.server.eviction import LEAVING_DELAY_MS, ClientEviction
+from warren_broker.clients091.client091 import Client091
+from warren_broker.listeners.eviction import LEAVING_DELAY_MS, ClientEviction
 
 
 class Client:

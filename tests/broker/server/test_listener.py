@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.server.listening import ListeningWorld
-from warren_broker.server.listener import HEADER_091
+from warren_broker.listeners.listener import HEADER_091
 
 
 class Client:
@@ -87,7 +87,7 @@ def test_a_suspended_port_lets_nobody_in_and_everybody_go(world: World) -> None:
 def test_a_port_that_somebody_took_meanwhile_is_waited_for(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warren_broker.server.listener.REOPEN_MS", 20)
+    monkeypatch.setattr("warren_broker.listeners.listener.REOPEN_MS", 20)
     world.listener.suspend("maintenance")
     other = socket.create_server(("127.0.0.1", world.listener.port))
     world.listener.resume()
@@ -106,7 +106,7 @@ def test_a_port_that_somebody_took_meanwhile_is_waited_for(
 def test_a_node_that_ends_while_it_waits_for_its_port_opens_it_no_more(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("warren_broker.server.listener.REOPEN_MS", 20)
+    monkeypatch.setattr("warren_broker.listeners.listener.REOPEN_MS", 20)
     world.listener.suspend("maintenance")
     with socket.create_server(("127.0.0.1", world.listener.port)):
         world.listener.resume()

@@ -12,18 +12,18 @@ import pamqp.frame
 import pytest
 from proton import SASL, Connection, Transport
 
-from warren_broker import errors
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.connection_config import ConnectionConfig
+from warren_broker.access import requests
+from warren_broker.access.connection_config import ConnectionConfig
+from warren_broker.clients.login import LOGIN_REFUSED_DELAY_MS, is_loopback
+from warren_broker.clients091.client091 import Client091
+from warren_broker.clients10.client10 import Client10
 from warren_broker.cluster.strangers import Strangers
 from warren_broker.cluster.turn_shares import TurnShares
 from warren_broker.config import Limits
-from warren_broker.counters import Counters
-from warren_broker.message_stats import MessageCounts
-from warren_broker.server.client091 import Client091
-from warren_broker.server.client10 import Client10
-from warren_broker.server.listener import HEADER_091
-from warren_broker.server.login import LOGIN_REFUSED_DELAY_MS, is_loopback
+from warren_broker.counting.counters import Counters
+from warren_broker.counting.message_stats import MessageCounts
+from warren_broker.listeners.listener import HEADER_091
+from warren_wire import errors
 
 
 @pytest.mark.parametrize(

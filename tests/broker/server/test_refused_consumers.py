@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from warren_broker.server.refused_consumers import TURNS, RefusedConsumers
+from warren_broker.clients.refused_consumers import TURNS, RefusedConsumers
 
 TURN_BYTES = 100
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
-from warren_broker.server.service_manager import NOTIFY_READY, NOTIFY_SOCKET, notify
+from warren_broker.listeners.service_manager import NOTIFY_READY, NOTIFY_SOCKET, notify
 
 
 @pytest.mark.parametrize("abstract", [False, True])

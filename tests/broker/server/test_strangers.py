@@ -16,7 +16,7 @@ from tests.broker.server.listening import ListeningWorld
 from tests.patience import PATIENCE_S
 from warren_broker.cluster import strangers
 from warren_broker.config import Limits
-from warren_broker.server.listener import HEADER_091
+from warren_broker.listeners.listener import HEADER_091
 from warren_raft.runtime.net.tls import STEPS_PER_TURN
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"

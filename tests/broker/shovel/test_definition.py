@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from warren_broker.errors import InvalidArgument
-from warren_broker.management.dispatch import parse_request
-from warren_broker.shovel.definition import ShovelDefinition, parse_shovel, with_pause
-from warren_broker.shovel.uris import parse_shovel_uri, without_passwords
+from warren_broker.admin.dispatch import parse_request
+from warren_wire.errors import InvalidArgument
+from warren_wire.links.definition import ShovelDefinition, parse_shovel, with_pause
+from warren_wire.links.uris import parse_shovel_uri, without_passwords
 
 LEAST: dict[str, Any] = {
     "src-uri": "amqp://",

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from warren_broker.amqp091.wire import properties as codec
-from warren_broker.pika_properties import MessageProperties
-from warren_broker.relay_names import RELAYED, RelayedName, packed, split_name
-from warren_broker.shovel.definition import parse_shovel
-from warren_broker.shovel.end091 import Target091
-from warren_broker.shovel.locate import OwnNode
-from warren_broker.shovel.received import Received091
-from warren_broker.shovel.stamps import Stamps
+from warren_broker.transfers.shovel.end091 import Target091
+from warren_broker.transfers.shovel.received import Received091
+from warren_broker.transfers.shovel.stamps import Stamps
+from warren_wire.amqp091 import properties as codec
+from warren_wire.links.definition import parse_shovel
+from warren_wire.relay_names import RELAYED, RelayedName, packed, split_name
+from warren_wire.sessions.locate import OwnNode
+from warren_wire.sessions.pika_properties import MessageProperties
 
 FORGED = packed(RelayedName(5, 7, 9))
 NAME = RelayedName(1 << 62, 17, 9)

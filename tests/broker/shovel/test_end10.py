@@ -9,14 +9,14 @@ import pytest
 from proton import Condition, Delivery, Event, Message, Terminus, symbol
 
 from tests.broker.amqp10.test_endings import transfer
-from warren_broker.amqp10.wire.engine import Engine
-from warren_broker.pika_properties import MessageProperties
-from warren_broker.shovel.definition import ShovelDefinition, parse_shovel
-from warren_broker.shovel.end10 import BLOCKED_S, Source10, Target10
-from warren_broker.shovel.ends import Answers
-from warren_broker.shovel.locate import OwnNode
-from warren_broker.shovel.received import KEPT_BYTES, Received091, Received10
-from warren_broker.shovel.stamps import Stamps
+from warren_broker.transfers.shovel.end10 import BLOCKED_S, Source10, Target10
+from warren_broker.transfers.shovel.ends import Answers
+from warren_broker.transfers.shovel.received import KEPT_BYTES, Received091, Received10
+from warren_broker.transfers.shovel.stamps import Stamps
+from warren_wire.amqp10.engine import Engine
+from warren_wire.links.definition import ShovelDefinition, parse_shovel
+from warren_wire.sessions.locate import OwnNode
+from warren_wire.sessions.pika_properties import MessageProperties
 
 OWN = OwnNode("amqp", "127.0.0.1", 5672, 16 << 20)
 BARE = b"\x00\x53\x75\xa0\x01x"
@@ -305,7 +305,9 @@ def test_messages_that_there_is_no_credit_for_end_the_link_in_the_end(
     source: Source10, failures: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before: they were held, however many. RabbitMQ 3.10 sends some now and then."""
-    monkeypatch.setattr("warren_broker.shovel.received.OVERRUN_BYTES", 2 * (len(BARE) + KEPT_BYTES))
+    monkeypatch.setattr(
+        "warren_broker.transfers.shovel.received.OVERRUN_BYTES", 2 * (len(BARE) + KEPT_BYTES)
+    )
     peer, found = consuming(source, 2)
     for number in range(4):
         source.received(transfer(0, number))
@@ -414,7 +416,7 @@ def test_a_destination_without_credit_counts_as_blocked_after_a_while(
     failures: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [1000.0]
-    monkeypatch.setattr("warren_broker.shovel.end10.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("warren_broker.transfers.shovel.end10.time.monotonic", lambda: now_s[0])
     told = Told(failures)
     now_s[0] += 10 * BLOCKED_S
     told.publish(1)

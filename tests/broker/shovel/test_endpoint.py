@@ -10,11 +10,11 @@ from pika.adapters.select_connection import IOLoop
 
 from tests.patience import PATIENCE_S
 from tests.resetting_peer import resetting_peer
-from warren_broker.shovel.connection091 import SPEAKS_TLS, TLS_ALERT
-from warren_broker.shovel.connection10 import Endpoint10
-from warren_broker.shovel.endpoint import Endpoint
-from warren_broker.shovel.locate import OwnNode
-from warren_broker.shovel.uris import parse_shovel_uri
+from warren_broker.transfers.shovel.connection10 import Endpoint10
+from warren_wire.links.uris import parse_shovel_uri
+from warren_wire.sessions.connection091 import SPEAKS_TLS, TLS_ALERT
+from warren_wire.sessions.endpoint import Endpoint
+from warren_wire.sessions.locate import OwnNode
 
 PROTOCOL_HEADER_BYTES = 8
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren_broker.shovel.ledger import ShovelLedger
-from warren_broker.shovel.static import shovel_owner
+from warren_broker.transfers.shovel.ledger import ShovelLedger
+from warren_broker.transfers.shovel.static import shovel_owner
 
 EVENTS = st.sampled_from(["deliver", "confirm", "refuse", "again"])
 STEPS = st.lists(st.tuples(EVENTS, st.integers(1, 8), st.booleans()), max_size=60)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
-from warren_broker.shovel.process import FETCH, ShovelProcess
+from warren_broker.transfers.shovel.process import FETCH, ShovelProcess
 
 
 def test_a_long_definition_does_not_hold_up_the_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ import pytest
 from proton import Delivery, symbol
 
 from tests.broker.shovel.test_end10 import BARE, Peer, Told, failures, source
-from warren_broker.amqp10.wire.deliveries import begin, handle_of, tag_of
-from warren_broker.relay_names import RelayedName, delivered_tag, name_in_relayed_tag
-from warren_broker.shovel.end10 import Source10
-from warren_broker.shovel.received import Received10
+from warren_broker.transfers.shovel.end10 import Source10
+from warren_broker.transfers.shovel.received import Received10
+from warren_wire.amqp10.deliveries import begin, handle_of, tag_of
+from warren_wire.relay_names import RelayedName, delivered_tag, name_in_relayed_tag
 
 __all__ = ["failures", "source"]
 

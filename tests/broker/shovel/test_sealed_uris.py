@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from broker.definition_files.around import SEAL, exported, load
 from broker.metadata.world import World
 from warren_broker.cluster.secret_keys import link_key
-from warren_broker.errors import InternalError, InvalidArgument
-from warren_broker.federation.links import FederationLinks
-from warren_broker.federation.upstreams import upstreams_of
-from warren_broker.management.shovel_values import STARTING, TERMINATED
-from warren_broker.metadata.records import Parameter
-from warren_broker.shovel.sealed_uris import SEALED_1, UriSeal
-from warren_broker.shovel.shovels import described
-from warren_broker.shovel.uris import HIDDEN, parse_shovel_uri, without_passwords
+from warren_broker.transfers.federation.links import FederationLinks
+from warren_broker.transfers.shovel.sealed_uris import SEALED_1, UriSeal
+from warren_broker.transfers.shovel.shovels import described
+from warren_machines.metadata.records import Parameter
+from warren_machines.metadata.upstreams import upstreams_of
+from warren_wire.admin.shovel_values import STARTING, TERMINATED
+from warren_wire.errors import InternalError, InvalidArgument
+from warren_wire.links.uris import HIDDEN, parse_shovel_uri, without_passwords
 
 OTHER = UriSeal(lambda: b"x" * 64)
 VALUE = {

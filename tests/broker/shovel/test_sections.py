@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from proton import Message, byte, char, symbol, timestamp, uint
 
-from warren_broker.kernel.section_types import MalformedSections
-from warren_broker.pika_properties import MessageProperties
-from warren_broker.shovel.received import Received091, Received10
-from warren_broker.shovel.sections import Changes, annotation, message_id, passed_on
+from warren_broker.transfers.shovel.received import Received091, Received10
+from warren_broker.transfers.shovel.sections import Changes, annotation, message_id, passed_on
+from warren_wire.kernel.section_types import MalformedSections
+from warren_wire.sessions.pika_properties import MessageProperties
 
 NUMBER = uuid.uuid4()
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from warren_broker.relay_names import ARGUMENT
-from warren_broker.shovel.source_consumer import SourceConsumer
+from warren_broker.transfers.shovel.source_consumer import SourceConsumer
+from warren_wire.relay_names import ARGUMENT
 
 
 class Source:

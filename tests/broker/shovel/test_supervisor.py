@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 
 from warren_broker.cluster.link_logins import LinkLogin
-from warren_broker.federation.exchange_links import ExchangeLinks
-from warren_broker.federation.links import FederationLinks
-from warren_broker.management.shovel_values import DONE, RUNNING, STARTING, TERMINATED, ShovelInfo
-from warren_broker.metadata.records import Parameter
-from warren_broker.shovel import supervisor
-from warren_broker.shovel.definition import ShovelEnd
-from warren_broker.shovel.process import WorkerStatus
-from warren_broker.shovel.sealed_uris import UriSeal
-from warren_broker.shovel.shovels import Shovels
-from warren_broker.shovel.supervisor import (
+from warren_broker.transfers.federation.exchange_links import ExchangeLinks
+from warren_broker.transfers.federation.links import FederationLinks
+from warren_broker.transfers.shovel import supervisor
+from warren_broker.transfers.shovel.process import WorkerStatus
+from warren_broker.transfers.shovel.sealed_uris import UriSeal
+from warren_broker.transfers.shovel.shovels import Shovels
+from warren_broker.transfers.shovel.supervisor import (
     LOOK_MS,
     NEW_PER_LOOK,
     RUNNING_MAX,
@@ -28,8 +25,11 @@ from warren_broker.shovel.supervisor import (
     ManagedShovel,
     Supervisor,
 )
-from warren_broker.shovel.uris import ClusterPlaces
-from warren_raft.quoting import SHOWN_CHARACTERS_MAX
+from warren_machines.metadata.records import Parameter
+from warren_wire.admin.shovel_values import DONE, RUNNING, STARTING, TERMINATED, ShovelInfo
+from warren_wire.links.definition import ShovelEnd
+from warren_wire.links.uris import ClusterPlaces
+from warren_wire.quoting import SHOWN_CHARACTERS_MAX
 
 WANTED = 400
 SEAL = UriSeal(lambda: bytes(64))

@@ -15,16 +15,20 @@ from tests.broker.shovel.peer091 import Peer091
 from tests.broker.shovel.test_endpoint import run_for
 from tests.certificates import Authority
 from tests.patience import PATIENCE_S
-from warren_broker import pika_properties
-from warren_broker.shovel import endpoint
-from warren_broker.shovel.connection10 import Endpoint10
-from warren_broker.shovel.definition import parse_shovel
-from warren_broker.shovel.end091 import Source091
-from warren_broker.shovel.endpoint import Endpoint, in_words
-from warren_broker.shovel.locate import OwnNode
-from warren_broker.shovel.received import KEPT_BYTES, Received, Received091
-from warren_broker.shovel.transfer import LINK_PREFETCHES, LinkOptions, ShovelProgress, Transfer
-from warren_broker.shovel.uris import parse_shovel_uri
+from warren_broker.transfers.shovel.connection10 import Endpoint10
+from warren_broker.transfers.shovel.end091 import Source091
+from warren_broker.transfers.shovel.received import KEPT_BYTES, Received, Received091
+from warren_broker.transfers.shovel.transfer import (
+    LINK_PREFETCHES,
+    LinkOptions,
+    ShovelProgress,
+    Transfer,
+)
+from warren_wire.links.definition import parse_shovel
+from warren_wire.links.uris import parse_shovel_uri
+from warren_wire.sessions import endpoint, pika_properties
+from warren_wire.sessions.endpoint import Endpoint, in_words
+from warren_wire.sessions.locate import OwnNode
 
 OWN = OwnNode("amqp", "127.0.0.1", 1, 16 << 20)
 PREFETCH = 2
@@ -267,7 +271,9 @@ def test_a_source_that_exceeds_the_prefetch_ends_the_run_in_the_end(
     monkeypatch: pytest.MonkeyPatch, link: LinkOptions | None
 ) -> None:
     """What it sent was held, however much."""
-    monkeypatch.setattr("warren_broker.shovel.received.OVERRUN_BYTES", 2 * (KEPT_BYTES + 1))
+    monkeypatch.setattr(
+        "warren_broker.transfers.shovel.received.OVERRUN_BYTES", 2 * (KEPT_BYTES + 1)
+    )
     transfer, end = _transfer(monkeypatch, link)
     transfer.fetch(True)
     allowed = PREFETCH * (1 if link is None else LINK_PREFETCHES)

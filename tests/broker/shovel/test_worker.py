@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from warren_broker.shovel import worker
-from warren_broker.shovel.definition import parse_shovel
-from warren_broker.shovel.locate import OwnNode
-from warren_broker.shovel.worker import DELAY_S_MAX, delay_after
+from warren_broker.transfers.shovel import worker
+from warren_broker.transfers.shovel.worker import DELAY_S_MAX, delay_after
+from warren_wire.links.definition import parse_shovel
+from warren_wire.sessions.locate import OwnNode
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 
 from broker.sql_filter.messages import FAILED, FILTERS, MESSAGES, OBSERVED, PRIORITY, REFUSED
-from warren_broker.block.layout import PRIORITY_DEFAULT
-from warren_broker.sql_filter import (
+from warren_wire.block.layout import PRIORITY_DEFAULT
+from warren_wire.sql_filter import (
     HEADER_SECTION,
     PROPERTIES_SECTION,
     FilterRefused,

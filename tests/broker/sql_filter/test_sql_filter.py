@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren_broker.sql_filter import (
+from warren_wire.sql_filter import (
     APPLICATION_SECTION,
     FILTER_CHARS_MAX,
     FILTER_TOKENS_MAX,
@@ -20,9 +20,9 @@ from warren_broker.sql_filter import (
     Identifier,
     SqlFilter,
 )
-from warren_broker.sql_filter.like import matcher
-from warren_broker.sql_filter.parser import parse
-from warren_broker.sql_filter.tree import (
+from warren_wire.sql_filter.like import matcher
+from warren_wire.sql_filter.parser import parse
+from warren_wire.sql_filter.tree import (
     ANY,
     ONE,
     Binary,

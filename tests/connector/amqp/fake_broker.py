@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from warren_broker.amqp091.wire import properties as wire
+from warren_wire.amqp091 import properties as wire
 
 
 @dataclass

@@ -29,7 +29,7 @@ from pyspark_warren.amqp.spool.tries import give_up
 from pyspark_warren.amqp.spool_driver import SpoolDriver
 from pyspark_warren.amqp.spool_offset import SpoolOffset
 from pyspark_warren.options import parse_options
-from warren_broker.amqp091.wire.properties import NONE
+from warren_wire.amqp091.properties import NONE
 
 NEVER = 1 << 40
 

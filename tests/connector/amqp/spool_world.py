@@ -25,7 +25,7 @@ from pyspark_warren.errors import FencedError, SpoolError, WarrenSparkError
 from tests.connector.amqp.fake_broker import Channel, FakeBroker, Message
 from tests.connector.amqp.spooling import rows, with_id
 from tests.connector.amqp.stepping import Disk, Program, SteppingStore
-from warren_broker.amqp091.wire.properties import NONE
+from warren_wire.amqp091.properties import NONE
 
 LANE = "0"
 STEPS = 700

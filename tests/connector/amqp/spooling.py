@@ -13,7 +13,7 @@ from pyspark_warren.amqp.spool.files import read_stretch, stretches
 from pyspark_warren.amqp.spool.lane import LaneUse, LaneWriter
 from pyspark_warren.amqp.spool.rows import SCHEMA
 from pyspark_warren.amqp.spool.store import ArrowStore, SpoolPlace, open_place
-from warren_broker.amqp091.wire.properties import NONE, Properties, encode
+from warren_wire.amqp091.properties import NONE, Properties, encode
 
 USE = LaneUse("/", "flights", keep=100)
 

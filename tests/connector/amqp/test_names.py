@@ -19,7 +19,7 @@ from pyspark_warren.options import parse_options
 from pyspark_warren.writer import Attempt
 from tests.patience import PATIENCE_S
 from warren.stages import SinkDriver
-from warren_broker.queue.describe_command import ReadBy
+from warren_wire.queue_values.describe_command import ReadBy
 
 live = [pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 

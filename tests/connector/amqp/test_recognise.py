@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark_warren.amqp.recognise import OLD, RowMemory, delivery_counts, identities_of
 from pyspark_warren.amqp.spool.layout import IDENTITY_BYTES
 from tests.connector.amqp.spooling import rows, with_id
-from warren_broker.amqp091.wire.properties import NONE, Properties, encode
+from warren_wire.amqp091.properties import NONE, Properties, encode
 
 
 def identity(body: bytes = b"b", properties: bytes = NONE) -> bytes:

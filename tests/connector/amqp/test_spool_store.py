@@ -17,7 +17,7 @@ from pyspark_warren.amqp.spool.files import read_stretch, stretches
 from pyspark_warren.amqp.spool.store import LocalStore, open_place
 from pyspark_warren.errors import SpoolError, SpoolLostError
 from tests.connector.amqp.spooling import USE, bodies, place, rows, take_over, with_id
-from warren_broker.amqp091.wire.properties import NONE, Properties, encode
+from warren_wire.amqp091.properties import NONE, Properties, encode
 
 LANE_FOLDER = "spark-1/0"
 

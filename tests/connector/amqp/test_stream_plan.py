@@ -11,8 +11,8 @@ from pyspark_warren.amqp.streams.offset import StreamOffset
 from pyspark_warren.amqp.streams.plan import offset_slices
 from pyspark_warren.errors import CheckpointError
 from pyspark_warren.plan import SLICES_MAX
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.amqp091.wire.properties import Properties, encode
+from warren_wire.amqp091.fields import Field
+from warren_wire.amqp091.properties import Properties, encode
 
 OFFSET = StreamOffset("/", "log", 1234)
 

@@ -21,8 +21,8 @@ from warren.admin import Admin
 from warren.claims import browse
 from warren.local import LocalCluster
 from warren.producer import Producer
-from warren_broker.block.block import Block, encode
-from warren_broker.block.layout import AREAS
+from warren_wire.block.block import Block, encode
+from warren_wire.block.layout import AREAS
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 

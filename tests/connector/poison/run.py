@@ -127,7 +127,7 @@ class ClaimSearch(Search):
 
     def letters(self) -> list[bytes]:
         """Return what was dead-lettered."""
-        from warren_broker.block.block import Block
+        from warren_wire.block.block import Block
 
         found = self.world.broker.browse(self.dead, 1 << 30)
         blocks = [Block.decode(each.data) for each in found]

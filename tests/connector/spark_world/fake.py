@@ -31,8 +31,8 @@ from warren.claims import (
 )
 from warren.stages import SettledClaim, SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
-from warren_broker.amqp10.wire.viewed import ViewHead
-from warren_broker.block.block import AREAS, Block, concat, encode
+from warren_wire.amqp10.viewed import ViewHead
+from warren_wire.block.block import AREAS, Block, concat, encode
 
 FETCH_MESSAGES = 700
 """Messages in one piece: few, so that a slice comes in several."""

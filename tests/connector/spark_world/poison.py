@@ -20,11 +20,11 @@ from tests.broker.queue.world import config
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, Registration
-from warren_broker.queue import claim as claims
-from warren_broker.queue import commands as c
-from warren_broker.queue import decision_commands as d
-from warren_broker.queue.effects import DeadLetter
-from warren_broker.queue.give_up_command import ORIGINS, GiveUpClaim
+from warren_machines.queue import claim as claims
+from warren_machines.queue import commands as c
+from warren_machines.queue import decision_commands as d
+from warren_machines.queue.effects import DeadLetter
+from warren_wire.queue_values.give_up_command import ORIGINS, GiveUpClaim
 
 Name = tuple[int, int]
 NEVER = 1 << 40

@@ -9,7 +9,7 @@ import pytest
 
 from tests.certificates import Authority
 from tests.raft.runtime.kit import Cluster
-from warren_raft.tls_contexts import TlsFiles
+from warren_wire.tls.contexts import TlsFiles
 
 GROUPS = tuple(range(1, 25))
 ENTRY = bytes(2 << 20)

@@ -8,13 +8,7 @@ import pytest
 
 from tests.raft.runtime.kit import Cluster
 from tests.raft.runtime.test_silence import Wire, over
-from warren_raft.runtime.net.call_table import (
-    Act,
-    Calls,
-    CallState,
-    Event,
-    LinkState,
-)
+from warren_raft.runtime.net.call_table import Act, Calls, CallState, Event, LinkState
 
 SETTINGS = {"heartbeat_ms": 20, "suspect_after_ms": 400, "handshake_ms_max": 60_000}
 

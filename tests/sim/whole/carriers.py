@@ -8,12 +8,12 @@ from sim.checkers import require
 from sim.whole.ledger import Book
 from sim.whole.people import VHOST, Person
 from sim.whole.profile import CARRIED
-from warren_broker.block.block import Block
-from warren_broker.errors import Refusal
-from warren_broker.kernel import MessageTable, Route
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue import commands
-from warren_broker.relay_names import RelayedName
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue import commands
+from warren_wire.block.block import Block
+from warren_wire.errors import Refusal
+from warren_wire.kernel import MessageTable, Route
+from warren_wire.relay_names import RelayedName
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

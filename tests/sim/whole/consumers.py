@@ -10,13 +10,13 @@ from sim.whole.people import OneAtATime, Person
 from sim.whole.profile import SIFTED, QueuePlan
 from sim.whole.sieves import SIEVES, UNNUMBERED, passes
 from sim.whole.windows import DELIVERIES
-from warren_broker.amqp091 import requests
-from warren_broker.block.block import Block
-from warren_broker.errors import Refusal
-from warren_broker.message_filter.definition import MessageFilter, encode_filter
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue import commands
-from warren_broker.queue.modify_command import Modify
+from warren_broker.access import requests
+from warren_machines.message_filter.definition import MessageFilter, encode_filter
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue import commands
+from warren_machines.queue.modify_command import Modify
+from warren_wire.block.block import Block
+from warren_wire.errors import Refusal
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from sim.checkers import require
-from warren_broker.queue import commands
-from warren_broker.queue.commands import Submission
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.delay_commands import EndDelay, EnqueueDelayed
-from warren_broker.queue.modify_command import Modify
-from warren_broker.queue.state import QueueState
+from warren_machines.queue import commands
+from warren_machines.queue.commands import Submission
+from warren_machines.queue.delay_commands import EndDelay, EnqueueDelayed
+from warren_machines.queue.modify_command import Modify
+from warren_machines.queue.state import QueueState
+from warren_wire.queue_values.config import QueueConfig
 
 Place: TypeAlias = tuple[int, int]
 """(index, ordinal)."""

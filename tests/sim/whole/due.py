@@ -11,9 +11,9 @@ from sim.checkers import require
 from sim.whole.delays import Place, ended, published
 from sim.whole.letters import AppliedEntry, taken
 from sim.whole.profile import DUE, STORE
-from warren_broker.queue.commands import RetryDelayed, Return, Submission
-from warren_broker.queue.effects import Deliver
-from warren_broker.queue.state import QueueState
+from warren_machines.queue.commands import RetryDelayed, Return, Submission
+from warren_machines.queue.effects import Deliver
+from warren_machines.queue.state import QueueState
 from warren_raft.machine import Applied
 
 if TYPE_CHECKING:

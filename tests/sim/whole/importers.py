@@ -8,11 +8,11 @@ import msgspec
 
 from sim.checkers import require
 from sim.whole.people import VHOST, OneAtATime
-from warren_broker.definition_files.document import parse
-from warren_broker.errors import InternalError, Refusal, Unavailable
-from warren_broker.metadata.commands import DeleteExchange
-from warren_broker.steps import whole
+from warren_machines.definition_files.document import parse
+from warren_machines.metadata.commands import DeleteExchange
+from warren_machines.steps import whole
 from warren_raft.types import METADATA_GROUP
+from warren_wire.errors import InternalError, Refusal, Unavailable
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from sim.checkers import require
 from sim.whole.profile import TARGET
-from warren_broker.queue import commands
-from warren_broker.queue.commands import Submission
-from warren_broker.queue.state import QueueState
+from warren_machines.queue import commands
+from warren_machines.queue.commands import Submission
+from warren_machines.queue.state import QueueState
 
 if TYPE_CHECKING:
     from sim.whole.world import World

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from sim.checkers import require
 from sim.whole.people import VHOST, Person
 from sim.whole.profile import QueuePlan
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.wire import properties
-from warren_broker.block.block import Block
-from warren_broker.errors import Refusal
-from warren_broker.kernel import MessageTable, Route
-from warren_broker.metadata.commands import QueueIs
-from warren_broker.queue import commands
+from warren_broker.access import requests
+from warren_machines.metadata.commands import QueueIs
+from warren_machines.queue import commands
+from warren_wire.amqp091 import properties
+from warren_wire.block.block import Block
+from warren_wire.errors import Refusal
+from warren_wire.kernel import MessageTable, Route
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

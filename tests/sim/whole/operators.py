@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from sim.checkers import require
 from sim.whole.people import EXCHANGE, VHOST, OneAtATime, Person
 from sim.whole.profile import DUE, LATER, LETTERS, STORE, QueuePlan
-from warren_broker.errors import Refusal, Unavailable
-from warren_broker.metadata.commands import Bind, DeclareExchange, DeleteExchange, QueueIs, Unbind
-from warren_broker.queue.commands import Count, RetryDelayed
-from warren_broker.queue.delay_commands import EndDelay
+from warren_machines.metadata.commands import Bind, DeclareExchange, DeleteExchange, QueueIs, Unbind
+from warren_machines.queue.commands import Count, RetryDelayed
+from warren_machines.queue.delay_commands import EndDelay
+from warren_wire.errors import Refusal, Unavailable
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

@@ -16,14 +16,14 @@ from sim.whole.delays import Delays, delay_of
 from sim.whole.due import Due
 from sim.whole.letters import AppliedEntry, Letters
 from sim.whole.sieves import SIEVES, passes
-from warren_broker.block.block import Block
-from warren_broker.message_filter.definition import decode_filter
-from warren_broker.queue import commands, limits, stage1_commands
-from warren_broker.queue.commands import Submission
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import Deliver
-from warren_broker.queue.state import Consumer, QueueState
+from warren_machines.message_filter.definition import decode_filter
+from warren_machines.queue import commands, limits, stage1_commands
+from warren_machines.queue.commands import Submission
+from warren_machines.queue.effects import Deliver
+from warren_machines.queue.state import Consumer, QueueState
 from warren_raft.machine import Applied
+from warren_wire.block.block import Block
+from warren_wire.queue_values.config import QueueConfig
 
 if TYPE_CHECKING:
     from sim.whole.ledger import Book

@@ -13,11 +13,11 @@ from sim.whole.process import Process
 from sim.whole.sync import NoThreading, SimulatedBackgroundWriter, SimulatedWal
 from sim.whole.windows import shrunk
 from sim.whole.wire import SimulatedConnector, SimulatedListener
-from warren_broker.metadata import passwords
-from warren_broker.queue.apply_context import QueueContext
-from warren_broker.queue.codec import MalformedEntry, decode_submission
-from warren_broker.queue.machine import QueueMachine
-from warren_broker.queue.state import QueueState
+from warren_machines.metadata import passwords
+from warren_machines.queue.apply_context import QueueContext
+from warren_machines.queue.codec import MalformedEntry, decode_submission
+from warren_machines.queue.machine import QueueMachine
+from warren_machines.queue.state import QueueState
 from warren_raft.errors import PeerError
 from warren_raft.machine import Applied, Meta
 from warren_raft.messages import AnyRaftMessage
@@ -143,5 +143,5 @@ def outside(world: World) -> Iterator[None]:
         ):
             stack.enter_context(patch.object(where, name, by))
         stack.enter_context(shrunk(world.profile.windows))
-        stack.enter_context(patch("warren_broker.cluster.broker.random", world.rng))
+        stack.enter_context(patch("warren_broker.broker.broker.random", world.rng))
         yield

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sim.whole.calm import is_narrow
 from sim.whole.ledger import Book
 from sim.whole.profile import QueuePlan
-from warren_broker.metadata.records import QueueRecord
+from warren_machines.metadata.records import QueueRecord
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

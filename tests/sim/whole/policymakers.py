@@ -10,12 +10,12 @@ from sim.checkers import require
 from sim.whole.people import VHOST, OneAtATime
 from sim.whole.profile import GOVERNED
 from sim.whole.registrars import SAFE_SIZE
-from warren_broker.errors import Refusal, Unavailable
-from warren_broker.metadata.commands import ClearPolicy, SetPolicy
-from warren_broker.metadata.records import Policy
-from warren_broker.policy_keys import check_policy
+from warren_machines.metadata.commands import ClearPolicy, SetPolicy
+from warren_machines.metadata.records import Policy
 from warren_raft.errors import RaftError
 from warren_raft.types import METADATA_GROUP
+from warren_wire.errors import Refusal, Unavailable
+from warren_wire.policy_keys import check_policy
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

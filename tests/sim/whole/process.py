@@ -11,7 +11,7 @@ from sim.checkers import Violation, require
 from sim.whole.files import MemoryFiles
 from sim.whole.sync import SimulatedBackgroundWriter, SimulatedWal
 from sim.whole.wire import SUSPECTED_AFTER_BEATS, Socket, Watch
-from warren_broker.cluster.broker import Broker
+from warren_broker.broker.broker import Broker
 from warren_broker.config import Limits, Listen, NodeConfig, Queues
 from warren_raft.errors import StorageError
 from warren_raft.machine import Applied, Meta

@@ -8,8 +8,8 @@ from sim.whole.ledger import Book
 from sim.whole.people import EXCHANGE, VHOST, Person
 from sim.whole.profile import DUE, LATER, STORE, QueuePlan
 from sim.whole.sieves import PARITY
-from warren_broker.amqp091.wire import properties
-from warren_broker.kernel import TTL_NONE, MessageTable, Route
+from warren_wire.amqp091 import properties
+from warren_wire.kernel import TTL_NONE, MessageTable, Route
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

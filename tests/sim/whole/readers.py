@@ -8,11 +8,11 @@ from sim.checkers import require
 from sim.whole.ledger import Book
 from sim.whole.people import OneAtATime
 from sim.whole.profile import QueuePlan
-from warren_broker.amqp091 import requests
-from warren_broker.block.block import Block
+from warren_broker.access import requests
 from warren_broker.cluster.client.reads import ReadFailed, cut_runs
-from warren_broker.errors import ClaimNotOpen, Refusal
-from warren_broker.queue import claim, commands
+from warren_machines.queue import claim, commands
+from warren_wire.block.block import Block
+from warren_wire.errors import ClaimNotOpen, Refusal
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
 from sim.whole.people import VHOST, Person
-from warren_broker.errors import Refusal
-from warren_broker.management import membership as values
+from warren_wire.admin import membership as values
+from warren_wire.errors import Refusal
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

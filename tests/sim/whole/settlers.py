@@ -10,13 +10,13 @@ from sim.whole.people import VHOST, Person
 from sim.whole.profile import MADE
 from sim.whole.readers import Reader
 from sim.whole.sinks import digest
-from warren_broker.block.block import encode
-from warren_broker.errors import BatchDiffers, BatchNumberPast, Refusal
-from warren_broker.management import decision_service
-from warren_broker.management.claims import PublishBatchRequest, ReleaseClaimRequest
-from warren_broker.management.resource import MessagesCounted
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue import commands
+from warren_broker.admin import decision_service
+from warren_broker.admin.claims import PublishBatchRequest, ReleaseClaimRequest
+from warren_broker.admin.resource import MessagesCounted
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue import commands
+from warren_wire.block.block import encode
+from warren_wire.errors import BatchDiffers, BatchNumberPast, Refusal
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

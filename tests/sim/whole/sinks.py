@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from sim.checkers import require
 from sim.whole.people import Person
 from sim.whole.profile import QueuePlan
-from warren_broker import errors
-from warren_broker.block.block import encode
-from warren_broker.errors import Refusal
-from warren_broker.queue import commands
-from warren_broker.queue.stage import DIGESTS
+from warren_machines.queue import commands
+from warren_machines.queue.stage import DIGESTS
+from warren_wire import errors
+from warren_wire.block.block import encode
+from warren_wire.errors import Refusal
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

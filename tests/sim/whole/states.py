@@ -6,11 +6,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
-from warren_broker.block.block import Block
-from warren_broker.queue.codec import decode_submission
+from warren_machines.queue.codec import decode_submission
 from warren_raft.errors import StorageError
 from warren_raft.machine import Applied, Meta
 from warren_raft.types import METADATA_GROUP
+from warren_wire.block.block import Block
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

@@ -34,6 +34,11 @@ SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("cluster.client.uplink", "COMMANDS_MAX", (1, 2)),
 )
 """Module, name, values to choose from."""
+HOMES = {
+    "queue": "warren_machines",
+    "metadata": "warren_machines",
+    "cluster": "warren_broker",
+}
 DELIVERIES = "cluster.remote_deliveries"
 """Where this module has bounds, consumers have no room now and then, too."""
 Windows = tuple[tuple[str, str, int], ...]
@@ -79,6 +84,6 @@ def shrunk(windows: Windows) -> Iterator[None]:
     """The bounds are these for as long as the context lasts."""
     with ExitStack() as stack:
         for module, name, value in windows:
-            where = import_module(f"warren_broker.{module}")
+            where = import_module(f"{HOMES[module.split('.')[0]]}.{module}")
             stack.enter_context(patch.object(where, name, value))
         yield

@@ -30,7 +30,7 @@ from sim.whole.settlers import Settler
 from sim.whole.sieves import SIEVES
 from sim.whole.sinks import Sink
 from sim.whole.wire import Wire
-from warren_broker.queue.whole_queue import counts
+from warren_machines.queue.whole_queue import counts
 from warren_raft.types import METADATA_GROUP
 
 BATCHES = 2

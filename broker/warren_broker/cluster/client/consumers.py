@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from warren_broker import errors
-from warren_broker.amqp091 import requests
+from warren_broker.access import requests
 from warren_broker.cluster.client.queue_client import (
     GroupClient,
     LocalConsumer,
@@ -16,13 +15,14 @@ from warren_broker.cluster.client.queue_client import (
     Settlement,
 )
 from warren_broker.cluster.client.queues import QueueClients
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue import commands
-from warren_broker.queue.attach import surely_empty
-from warren_broker.queue.limits import UNLIMITED_WINDOW
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue import commands
+from warren_machines.queue.attach import surely_empty
+from warren_machines.queue.limits import UNLIMITED_WINDOW
 from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
+from warren_wire import errors
 
 Answer = Callable[[requests.Result], None]
 """Called once."""

@@ -7,16 +7,22 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import Field, Timestamp
-from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES, shortened
-from warren_broker.block.block import Block
 from warren_broker.cluster.client.letter_annotations import annotate
+from warren_broker.cluster.client.published_deaths import LAST_DEATH, X_DEATH, is_history
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.turn_shares import Share
-from warren_broker.counters import Strategy
-from warren_broker.kernel import (
+from warren_broker.counting.counters import Strategy
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue.effects import DeadLetter
+from warren_machines.queue.modify_command import Pairs
+from warren_raft.runtime.host import UnknownGroup
+from warren_raft.storage.errors import EntryDamaged
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import Field, Timestamp
+from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES, shortened
+from warren_wire.block.block import Block
+from warren_wire.kernel import (
     CC,
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
@@ -25,14 +31,8 @@ from warren_broker.kernel import (
     Route,
     readable,
 )
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.published_deaths import LAST_DEATH, X_DEATH, is_history
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import DeadLetter
-from warren_broker.queue.modify_command import Pairs
-from warren_broker.routing.sender_selected import is_unused, place_further_keys
-from warren_raft.runtime.host import UnknownGroup
-from warren_raft.storage.errors import EntryDamaged
+from warren_wire.queue_values.config import QueueConfig
+from warren_wire.sender_selected import is_unused, place_further_keys
 
 log = logging.getLogger(__name__)
 TABLE_BYTES_MAX = 8 << 20

@@ -6,10 +6,10 @@ import base64
 import binascii
 from collections.abc import Callable
 
-from warren_broker.block.block import Block
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.kernel import MessageTable, Selection, assemble, load_block
+from warren_wire.block.block import Block
+from warren_wire.kernel import MessageTable, Selection, assemble, load_block
 
 REPLY_PREFIX = "amq.rabbitmq.reply-to."
 Take = Callable[[MessageTable, int], None]

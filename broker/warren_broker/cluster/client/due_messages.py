@@ -7,17 +7,17 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-from warren_broker import errors
-from warren_broker.block.block import Block
 from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.kept_messages import due, restored
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
-from warren_broker.kernel import MessageTable, Route, Selection, readable
-from warren_broker.metadata.exchange_types import DELAYED_MESSAGE
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue.commands import Checkout, Delivery, Return, Settle
-from warren_broker.queue.delivery_parts import rest_of
+from warren_machines.metadata.exchange_types import DELAYED_MESSAGE
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue.commands import Checkout, Delivery, Return, Settle
+from warren_machines.queue.delivery_parts import rest_of
+from warren_wire import errors
+from warren_wire.block.block import Block
+from warren_wire.kernel import MessageTable, Route, Selection, readable
 
 log = logging.getLogger(__name__)
 ROUTED_MESSAGES_MAX: Final = 1_000

@@ -12,17 +12,17 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import Field
 from warren_broker.cluster.client.event_facts import Facts, facts_of, fitting
 from warren_broker.cluster.client.node_messages import BestEffort, OwnExchange
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.config import NodeConfig
-from warren_broker.kernel import PERSISTENT
-from warren_broker.metadata.changes import DefinitionEvent
+from warren_machines.metadata.changes import DefinitionEvent
 from warren_raft.machine import Meta
 from warren_raft.runtime.loop import Loop
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import Field
+from warren_wire.kernel import PERSISTENT
 
 log = logging.getLogger(__name__)
 EVENT_EXCHANGE: Final = "amq.rabbitmq.event"

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from functools import singledispatch
 from typing import Any
 
-from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX
-from warren_broker.metadata.changes import DefinitionEvent
-from warren_broker.metadata.records import (
+from warren_machines.metadata.changes import DefinitionEvent
+from warren_machines.metadata.records import (
     Binding,
     Exchange,
     Grant,
@@ -18,6 +17,7 @@ from warren_broker.metadata.records import (
     User,
     Vhost,
 )
+from warren_wire.amqp091.fields import SHORT_STRING_BYTES_MAX
 
 Facts = Mapping[str, Any]
 INT_BITS = 63

@@ -15,19 +15,19 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX, Field
-from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
-from warren_broker.block.block import Block
+from warren_broker.access import requests
 from warren_broker.cluster.client.event_facts import fitting
 from warren_broker.cluster.client.node_messages import BestEffort, UnconfirmedBounds
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.routed_runs import BCC, QueuePart
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.config import NodeConfig
-from warren_broker.kernel import MessageTable, Route, readable, split_sections
 from warren_raft.runtime.loop import Loop
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import SHORT_STRING_BYTES_MAX, Field
+from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
+from warren_wire.block.block import Block
+from warren_wire.kernel import MessageTable, Route, readable, split_sections
 
 log = logging.getLogger(__name__)
 TRACE_EXCHANGE: Final = "amq.rabbitmq.trace"

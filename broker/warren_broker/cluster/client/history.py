@@ -6,8 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from warren_broker import errors
-from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster.client.kept_messages import restored
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
@@ -18,12 +16,14 @@ from warren_broker.cluster.client.reads import (
     Runs,
     cut_runs,
 )
-from warren_broker.kernel import Selection, load_block
-from warren_broker.metadata import commands as metadata
-from warren_broker.metadata.exchange_types import RECENT_HISTORY
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.metadata.stores import store_name
-from warren_broker.queue.commands import Stat
+from warren_machines.metadata import commands as metadata
+from warren_machines.metadata.exchange_types import RECENT_HISTORY
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.metadata.stores import store_name
+from warren_machines.queue.commands import Stat
+from warren_wire import errors
+from warren_wire.block.block import Block, BlockError
+from warren_wire.kernel import Selection, load_block
 
 log = logging.getLogger(__name__)
 Done = Callable[[Any], None]

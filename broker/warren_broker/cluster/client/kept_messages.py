@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.arguments import plain
-from warren_broker.kernel import (
-    PRIORITY_DEFAULT,
-    PRIORITY_MAX,
-    TTL_NONE,
-    MessageTable,
-    Selection,
-)
-from warren_broker.kernel.properties import expiration_ms
-from warren_broker.metadata.exchange_types import DELAY, delay_ms
+from warren_machines.metadata.exchange_types import DELAY, delay_ms
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import Field
+from warren_wire.arguments import plain
+from warren_wire.kernel import PRIORITY_DEFAULT, PRIORITY_MAX, TTL_NONE, MessageTable, Selection
+from warren_wire.kernel.properties import expiration_ms
 
 SIGNED_CODES: Final = "bsIl"
 """Types of fields that hold a number and its negative."""

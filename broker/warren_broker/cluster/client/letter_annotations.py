@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren_broker.amqp091.wire.fields import SHORT_STRING_BYTES_MAX, Field
-from warren_broker.amqp10.message.annotation_values import as_header, encoded_annotation
-from warren_broker.amqp10.message.sent import annotated_sections
-from warren_broker.kernel import is_owned, split_sections
-from warren_broker.kernel.properties import SECTIONS
-from warren_broker.queue.modify_command import Pairs
+from warren_machines.queue.annotation_values import as_header, encoded_annotation
+from warren_machines.queue.modify_command import Pairs
+from warren_wire.amqp091.fields import SHORT_STRING_BYTES_MAX, Field
+from warren_wire.amqp10.message.sent import annotated_sections
+from warren_wire.kernel import is_owned, split_sections
+from warren_wire.kernel.properties import SECTIONS
 
 
 def annotate(headers: dict[str, Any], annotations: Pairs, properties: bytes) -> None:

@@ -12,12 +12,12 @@ import threading
 from collections import deque
 from typing import Final, NamedTuple
 
-from warren_broker.amqp091.wire import properties
 from warren_broker.cluster.client.node_messages import BestEffort, OwnExchange
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.config import NodeConfig
 from warren_raft.runtime.loop import Loop
+from warren_wire.amqp091 import properties
 
 log = logging.getLogger(__name__)
 LOG_EXCHANGE: Final = "amq.rabbitmq.log"

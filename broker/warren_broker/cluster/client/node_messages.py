@@ -11,13 +11,13 @@ import logging
 import threading
 from typing import Any, Final, NamedTuple
 
-from warren_broker import errors
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.kernel import MessageTable
-from warren_broker.kernel.items import Route
-from warren_broker.metadata.exchanges import own_exchange
+from warren_machines.metadata.exchanges import own_exchange
 from warren_raft.runtime.loop import Loop, LoopStage
+from warren_wire import errors
+from warren_wire.kernel import MessageTable
+from warren_wire.kernel.items import Route
 
 WAITING_MAX: Final = 10_000
 """Messages of one turn for an exchange of the node's own."""

@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from warren_broker import errors
 from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
 from warren_broker.cluster.client.kept_messages import delays_of, lasting, restored
 from warren_broker.cluster.client.queue_client import GroupClient
@@ -14,14 +13,15 @@ from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
 from warren_broker.cluster.client.relayed import Names, by_origin, joined, relayed_command
 from warren_broker.cluster.client.routed_runs import Keep, QueuePart, RunRouter, kept_parts
 from warren_broker.cluster.turn_shares import Share, TurnShares
-from warren_broker.kernel import CC, MessageTable, Selection, count_groups, distinct_routes, lanes
-from warren_broker.message_stats import PUBLISH_IN, PUBLISH_OUT
-from warren_broker.metadata.exchange_types import DELAYED_MESSAGE
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue.commands import Refused
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.delay_commands import EnqueueDelayed
-from warren_broker.steps import Steps, Work
+from warren_broker.counting.message_stats import PUBLISH_IN, PUBLISH_OUT
+from warren_machines.metadata.exchange_types import DELAYED_MESSAGE
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue.commands import Refused
+from warren_machines.queue.delay_commands import EnqueueDelayed
+from warren_machines.steps import Steps, Work
+from warren_wire import errors
+from warren_wire.kernel import CC, MessageTable, Selection, count_groups, distinct_routes, lanes
+from warren_wire.queue_values.config import QueueConfig
 
 OnRouted: TypeAlias = Callable[[list[Selection], int], None]
 """Called with one part per queue, and how many of them, the last ones, are for stores. A message in

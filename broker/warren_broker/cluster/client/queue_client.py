@@ -15,9 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from warren_broker.block.block import Block
 from warren_broker.cluster.client.uplink import OnReply, Sent, Uplink
-from warren_broker.queue.commands import (
+from warren_machines.queue.commands import (
     Cancel,
     Delivery,
     Discard,
@@ -27,10 +26,11 @@ from warren_broker.queue.commands import (
     Return,
     Settle,
 )
-from warren_broker.queue.delivery_parts import rest_of
-from warren_broker.queue.effects import ActiveIs
-from warren_broker.queue.limits import UNLIMITED_WINDOW, WINDOW_BYTES
-from warren_broker.queue.modify_command import Modify
+from warren_machines.queue.delivery_parts import rest_of
+from warren_machines.queue.effects import ActiveIs
+from warren_machines.queue.limits import UNLIMITED_WINDOW, WINDOW_BYTES
+from warren_machines.queue.modify_command import Modify
+from warren_wire.block.block import Block
 
 SEEK_INTERVAL_MS = 100
 SEEK_INTERVAL_MS_MAX = 2_000

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from warren_broker import errors
-from warren_broker.block.block import FORM_AMQP091, compress
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.uplink import Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.lost_majority import lost_majority
 from warren_broker.cluster.request_timeouts import RequestTimeouts
-from warren_broker.kernel import Selection, assemble
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue.codec import encode_submission
-from warren_broker.queue.commands import AnyCommand, Enqueue, Refused, Submission
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.versions import VERSION
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.commands import AnyCommand, Enqueue, Refused, Submission
+from warren_machines.queue.versions import VERSION
+from warren_wire import errors
+from warren_wire.block.block import FORM_AMQP091, compress
+from warren_wire.kernel import Selection, assemble
+from warren_wire.queue_values.config import QueueConfig
 
 ENQUEUE = Enqueue()
 Done = Callable[[Any], None]

@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
-from warren_broker.block.block import AREAS, BLOCK_MESSAGES_MAX, Block, BlockError
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.request_timeouts import RequestTimeouts
-from warren_broker.kernel import join
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue import claim as queue_claim
-from warren_broker.queue.codec import block_offset
-from warren_broker.queue.commands import StatReply
-from warren_broker.queue.delayed_queue import Delayed, DelayedRow
-from warren_broker.queue.ready_queue import Order
-from warren_broker.queue.whole_queue import counts
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue import claim as queue_claim
+from warren_machines.queue.codec import block_offset
+from warren_machines.queue.commands import StatReply
+from warren_machines.queue.delayed_queue import Delayed, DelayedRow
+from warren_machines.queue.ready_queue import Order
+from warren_machines.queue.whole_queue import counts
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
+from warren_wire.block.block import AREAS, BLOCK_MESSAGES_MAX, Block, BlockError
+from warren_wire.kernel import join
 
 Runs: TypeAlias = tuple[tuple[int, int, int, int, int], ...]
 """(index, first, last, delivery_count, acquired_count), closed ranges, in order."""

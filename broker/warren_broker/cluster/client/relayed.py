@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from warren_broker.kernel import MessageTable, Selection
-from warren_broker.queue.commands import StatReply
-from warren_broker.queue.relay_commands import EnqueueRelayed
-from warren_broker.relay_names import ARGUMENT, RelayedName, split_name
+from warren_machines.queue.commands import StatReply
+from warren_machines.queue.relay_commands import EnqueueRelayed
+from warren_wire.kernel import MessageTable, Selection
+from warren_wire.relay_names import ARGUMENT, RelayedName, split_name
 
 FATE_UNKNOWN: Final = (
     "it is not known whether a queue that does not answer has messages of this relay; it publishes "

@@ -6,14 +6,14 @@ from array import array
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from warren_broker.amqp091.wire import properties
-from warren_broker.arguments import plain
 from warren_broker.cluster.client.direct_replies import DirectReplies
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.kernel import CC, MessageTable, Selection, distinct_routes, partition
-from warren_broker.routing.matcher import ON_CONTENT, RoutedMessage
-from warren_broker.routing.sender_selected import further_keys, has_keys, is_unused
-from warren_broker.steps import Steps, Work
+from warren_machines.routing.matcher import ON_CONTENT, RoutedMessage
+from warren_machines.steps import Steps, Work
+from warren_wire.amqp091 import properties
+from warren_wire.arguments import plain
+from warren_wire.kernel import CC, MessageTable, Selection, distinct_routes, partition
+from warren_wire.sender_selected import further_keys, has_keys, is_unused
 
 Keep: TypeAlias = Callable[[str, int], bool]
 """(queue, table position) to whether the queue may get that message."""

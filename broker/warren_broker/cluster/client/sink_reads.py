@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.queue.sink_view import SinkRow, sinks_of
+from warren_machines.queue.sink_view import SinkRow, sinks_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from warren_broker.block.block import BLOCK_MESSAGES_MAX
+from warren_wire.block.block import BLOCK_MESSAGES_MAX
 
 OnReply: TypeAlias = Callable[[Any, int], None]
 """Called once with the command's reply and the raft index at which it was applied."""

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from warren_broker.block.block import BlockError
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads, Runs
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.queue.view import ViewRow, ViewTooLarge, edges_of, view_of
+from warren_machines.queue.view import ViewRow, ViewTooLarge, edges_of, view_of
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
+from warren_wire.block.block import BlockError
 
 Times: TypeAlias = tuple[tuple[int, int], ...]
 """(log index, time of the entry in milliseconds since 1970)."""

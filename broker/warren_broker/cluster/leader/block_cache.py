@@ -7,17 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from warren_broker.block.block import (
-    BLOCK_OVERHEAD_BYTES,
-    FORM_AMQP10,
-    Block,
-    BlockError,
-    encode,
-)
-from warren_broker.block.layout import CODEC_NONE, HEADER_BYTES
-from warren_broker.kernel import check_structure
-from warren_broker.queue.codec import LENGTH_BYTES, block_offset
+from warren_machines.queue.codec import LENGTH_BYTES, block_offset
 from warren_raft.storage.errors import EntryDamaged
+from warren_wire.block.block import BLOCK_OVERHEAD_BYTES, FORM_AMQP10, Block, BlockError, encode
+from warren_wire.block.layout import CODEC_NONE, HEADER_BYTES
+from warren_wire.kernel import check_structure
 
 log = logging.getLogger(__name__)
 SMALL_BYTES_MAX = 8 << 10

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, Protocol
 
-from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster.leader.block_cache import BlockCache
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
-from warren_broker.message_filter.definition import decode_filter
-from warren_broker.message_filter.evaluator import Evaluator
-from warren_broker.queue import effects as queue_effects
-from warren_broker.queue.filter_commands import Judge, Judged
-from warren_broker.queue.filters import Filter
-from warren_broker.queue.state import QueueState
-from warren_broker.sql_filter import FilterRefused
+from warren_machines.message_filter.definition import decode_filter
+from warren_machines.message_filter.evaluator import Evaluator
+from warren_machines.queue import effects as queue_effects
+from warren_machines.queue.filter_commands import Judge, Judged
+from warren_machines.queue.filters import Filter
+from warren_machines.queue.state import QueueState
 from warren_raft.runtime.host import Host, UnknownGroup
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage.errors import EntryDamaged
-from warren_raft.undecodable import UNDECODABLE
+from warren_wire.block.block import Block, BlockError
+from warren_wire.sql_filter import FilterRefused
+from warren_wire.undecodable import UNDECODABLE
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from warren_broker.cluster.leader.effect_order import EffectOrder
 from warren_broker.cluster.leader.filter_scans import FilterScans
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.cluster.remote_deliveries import DeliveringNode, DeliveryWindows
-from warren_broker.counters import Counters
-from warren_broker.queue import effects as queue_effects
-from warren_broker.queue.codec import encode_submission
-from warren_broker.queue.commands import (
+from warren_broker.counting.counters import Counters
+from warren_machines.queue import effects as queue_effects
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.commands import (
     AnyCommand,
     NodeBack,
     NodeDown,
@@ -24,7 +24,7 @@ from warren_broker.queue.commands import (
     SubmissionReply,
     Timer,
 )
-from warren_broker.queue.versions import VERSION
+from warren_machines.queue.versions import VERSION
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import UnknownGroup

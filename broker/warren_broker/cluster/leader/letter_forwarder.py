@@ -14,22 +14,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from warren_broker.amqp091.wire.fitting import HEADER_FRAME_BYTES
-from warren_broker.block.block import Block, BlockError
 from warren_broker.cluster.client.dead_letters import TABLE_BYTES_MAX, Letters
 from warren_broker.cluster.client.publisher import Publisher, RoutedRun
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.routed_runs import QueuePart, kept_parts
 from warren_broker.config import Queues
-from warren_broker.errors import Refusal
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue.commands import SettleLetters
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import LettersDue, LettersGone
-from warren_broker.queue.letter_queue import Letter
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue.commands import SettleLetters
+from warren_machines.queue.effects import LettersDue, LettersGone
+from warren_machines.queue.letter_queue import Letter
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import LoopTimer
 from warren_raft.storage.errors import EntryDamaged
+from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
+from warren_wire.block.block import Block, BlockError
+from warren_wire.errors import Refusal
+from warren_wire.queue_values.config import QueueConfig
 
 log = logging.getLogger(__name__)
 FORWARDED_BYTES_MAX: Final = 32 << 20

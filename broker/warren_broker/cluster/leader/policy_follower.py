@@ -14,11 +14,11 @@ from typing import Any, Final
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.leader.letter_forwarder import warn_of_fallback
-from warren_broker.metadata.commands import Barrier
-from warren_broker.queue.commands import Configure
-from warren_broker.queue.config import QueueConfig
-from warren_broker.turns import WORK_STEPS_PER_TURN
+from warren_broker.cluster.turns import WORK_STEPS_PER_TURN
+from warren_machines.metadata.commands import Barrier
+from warren_machines.queue.commands import Configure
 from warren_raft.types import METADATA_GROUP
+from warren_wire.queue_values.config import QueueConfig
 
 QUEUES_PER_PASS: Final = 500
 """Queues compared before the loop does other work; fewer, where their policies' patterns take many

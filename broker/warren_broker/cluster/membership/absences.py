@@ -19,8 +19,8 @@ import logging
 
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import RemoteReads
-from warren_broker.metadata.commands import DeleteQueue
-from warren_broker.metadata.records import QueueRecord
+from warren_machines.metadata.commands import DeleteQueue
+from warren_machines.metadata.records import QueueRecord
 from warren_raft.types import METADATA_GROUP
 
 log = logging.getLogger(__name__)

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import logging
 
-from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.maintenance import Maintenance
 from warren_broker.cluster.membership.mirror_follower import MirrorFollower
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.config import ContinuousMembership
-from warren_broker.metadata import commands
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.policy_keys import setting
+from warren_machines.metadata import commands
+from warren_machines.metadata.records import QueueRecord
 from warren_raft.runtime.loop import LoopTimer
+from warren_wire import errors
+from warren_wire.policy_keys import setting
 
 log = logging.getLogger(__name__)
 

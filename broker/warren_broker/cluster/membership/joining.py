@@ -13,8 +13,8 @@ from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions, Load
 from warren_broker.config import parse_address
-from warren_broker.metadata import commands
-from warren_broker.metadata.codec import encode_submission
+from warren_machines.metadata import commands
+from warren_machines.metadata.codec import encode_submission
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.net.handshake import Hello, NodeRemoved

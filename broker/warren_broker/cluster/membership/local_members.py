@@ -19,13 +19,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.metadata.records import QueueRecord, numbered_above
-from warren_broker.metadata.state import MetadataState
-from warren_broker.queue.machine import QueueMachine
+from warren_machines.metadata.records import QueueRecord, numbered_above
+from warren_machines.metadata.state import MetadataState
+from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import GroupSpec
 from warren_raft.types import METADATA_GROUP
+from warren_wire import errors
 
 log = logging.getLogger(__name__)
 

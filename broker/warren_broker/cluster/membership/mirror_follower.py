@@ -23,23 +23,19 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.membership.mirror_rule import (
-    is_fulfilled,
-    lasting_members,
-    next_members,
-)
+from warren_broker.cluster.membership.mirror_rule import is_fulfilled, lasting_members, next_members
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
-from warren_broker.metadata.commands import Barrier, ChangeMembers
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.mirror_keys import MirrorPolicy, mirror_policy
+from warren_machines.metadata.commands import Barrier, ChangeMembers
+from warren_machines.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.types import METADATA_GROUP, MemberState
+from warren_wire import errors
+from warren_wire.mirror_keys import MirrorPolicy, mirror_policy
 
 log = logging.getLogger(__name__)
 FOLLOW_INTERVAL_MS: Final = 2_000

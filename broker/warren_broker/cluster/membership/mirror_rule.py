@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from warren_broker.mirror_keys import MirrorPolicy
+from warren_wire.mirror_keys import MirrorPolicy
 
 
 def lasting_members(

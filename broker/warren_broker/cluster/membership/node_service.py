@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.maintenance import Maintenance
@@ -14,11 +13,12 @@ from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, member
 from warren_broker.cluster.messages import GroupFacts
 from warren_broker.cluster.resource_alarms import ResourceAlarms
-from warren_broker.management import membership as values
-from warren_broker.metadata import commands
-from warren_broker.metadata.records import ClusterNode, QueueRecord
+from warren_machines.metadata import commands
+from warren_machines.metadata.records import ClusterNode, QueueRecord
 from warren_raft.core.quorum import majority
 from warren_raft.types import METADATA_GROUP
+from warren_wire import errors
+from warren_wire.admin import membership as values
 
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from warren_broker.arguments import GROUP_SIZE_MAX
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.config import parse_address
+from warren_wire.arguments import GROUP_SIZE_MAX
 
 BALANCED_QUEUES_MAX = 1_000
 """From this number of queues on, leaders are drawn at random instead of counted, as in RabbitMQ."""

@@ -20,7 +20,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from warren_broker import errors
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions, Done
 from warren_broker.cluster.membership.membership_step import (
@@ -33,11 +32,12 @@ from warren_broker.cluster.membership.membership_step import (
     Wait,
     next_step,
 )
-from warren_broker.metadata import commands
+from warren_machines.metadata import commands
 from warren_raft.core.membership import AddLearner, Remove
 from warren_raft.errors import MembershipRefused, NotLeader, UsageError
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.types import METADATA_GROUP
+from warren_wire import errors
 
 log = logging.getLogger(__name__)
 MOVING_MAX = 8

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from warren_broker import errors
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
@@ -27,12 +26,13 @@ from warren_broker.cluster.membership.placement import Placement, balanced
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, members_of
 from warren_broker.cluster.messages import GroupFacts
-from warren_broker.management import membership as values
-from warren_broker.metadata import commands
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.name_patterns import BadPattern, NameMatcher, Pattern
-from warren_broker.turns import filtered, in_turns
+from warren_broker.cluster.turns import filtered, in_turns
+from warren_machines.metadata import commands
+from warren_machines.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
+from warren_wire import errors
+from warren_wire.admin import membership as values
+from warren_wire.name_patterns import BadPattern, NameMatcher, Pattern
 
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]

@@ -10,11 +10,11 @@ from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.messages import GroupFacts, MemberFacts
 from warren_broker.cluster.request_timeouts import RequestTimeouts
-from warren_broker.management.membership import MemberInfo, MemberState, QueueMembers, Role
-from warren_broker.metadata.records import QueueRecord
+from warren_machines.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
+from warren_wire.admin.membership import MemberInfo, MemberState, QueueMembers, Role
 
 STATUS_PATIENCE_MS = 2_000
 """A leader that does not answer within this time counts as none."""

@@ -18,7 +18,7 @@ import re
 from typing import Final, NamedTuple, get_args
 
 from pyspark_warren.amqp.spool.store import SpoolPlace
-from warren_broker.queue.give_up_command import Way
+from warren_wire.queue_values.give_up_command import Way
 
 TRIES: Final = "tries"
 _TRY: Final = "try"

@@ -23,8 +23,8 @@ from pyspark_warren.errors import BrokerUnavailableError, OptionError, WarrenSpa
 from pyspark_warren.options import Options
 from pyspark_warren.properties import decode_properties
 from pyspark_warren.task_query import read_by
-from warren_broker.errors import SyntaxRefused
-from warren_broker.kernel import Deliveries
+from warren_wire.errors import SyntaxRefused
+from warren_wire.kernel import Deliveries
 
 OFFSET_HEADER: Final = "x-stream-offset"
 _MARKED: Final = bytes((len(OFFSET_HEADER),)) + OFFSET_HEADER.encode() + b"l"

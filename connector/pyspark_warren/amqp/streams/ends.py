@@ -19,7 +19,7 @@ from pyspark_warren.amqp.streams.consumer import StreamConsumer, last_tag, offse
 from pyspark_warren.errors import BrokerUnavailableError, OptionError
 from pyspark_warren.option_values import FIRST, LAST, NEXT
 from pyspark_warren.options import Options
-from warren_broker.kernel import Deliveries
+from warren_wire.kernel import Deliveries
 
 T = TypeVar("T")
 EMPTY_S: Final = 5.0

@@ -18,7 +18,7 @@ from pyspark_warren.dropping import rows_in_mode
 from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, OffsetLostError
 from pyspark_warren.options import Options
 from pyspark_warren.reader import ROWS_MAX
-from warren_broker.kernel import Deliveries
+from warren_wire.kernel import Deliveries
 
 log = logging.getLogger("pyspark_warren")
 

@@ -34,7 +34,7 @@ from warren_raft.errors import PeerError
 from warren_raft.messages import AnyRaftMessage, Append, WireEntry
 from warren_raft.runtime.net.stream import Buffer
 from warren_raft.types import EntryKind, Term, TimeMs
-from warren_raft.undecodable import UNDECODABLE
+from warren_wire.undecodable import UNDECODABLE
 
 PROTOCOL = 1
 HEARTBEAT, RAFT, MESSAGE = 0, 1, 2

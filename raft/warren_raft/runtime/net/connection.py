@@ -29,7 +29,7 @@ from warren_raft.runtime.net.handshake import (
 from warren_raft.runtime.net.peer_tls import PeerTls, begins_tls
 from warren_raft.runtime.net.stream import Buffer, Stream
 from warren_raft.types import NodeId
-from warren_raft.undecodable import UNDECODABLE
+from warren_wire.undecodable import UNDECODABLE
 
 _hello = msgspec.msgpack.Decoder(Hello)
 _proof = msgspec.msgpack.Decoder(Proof)

@@ -37,9 +37,9 @@ from typing import Literal
 import msgspec
 
 from warren_raft.errors import PeerError
-from warren_raft.quoting import escaped
 from warren_raft.runtime.net.codec import PROTOCOL
 from warren_raft.types import NodeId
+from warren_wire.quoting import escaped
 
 NONCE_BYTES = 32
 NODE_NAME_BYTES_MAX = 255

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.net.certificates import WatchedFiles
 from warren_raft.runtime.net.tls import HANDSHAKE_RECORD, HandshakeBudget, TlsStream
-from warren_raft.tls_contexts import TlsFiles, peer_context, server_context
+from warren_wire.tls.certificates import WatchedFiles
+from warren_wire.tls.contexts import TlsFiles, peer_context, server_context
 
 TLS_VERSIONS = ((3, 1), (3, 2), (3, 3))
 """The second and third byte that a TLS client sends."""

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from warren_raft.errors import PeerError
-from warren_raft.quoting import quoted
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.stream import Buffer, Stream
+from warren_wire.quoting import quoted
 
 RECORD_BYTES_MAX = 16 << 10
 """Of plaintext in one TLS record."""

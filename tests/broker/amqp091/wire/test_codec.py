@@ -11,8 +11,8 @@ import pamqp.encode
 import pamqp.frame
 import pytest
 
-from warren_broker.amqp091.wire import codec, fields, methods
-from warren_broker.errors import FrameError, NotImplementedHere, Refusal, SyntaxRefused
+from warren_wire.amqp091 import codec, fields, methods
+from warren_wire.errors import FrameError, NotImplementedHere, Refusal, SyntaxRefused
 
 OURS_ONLY = {"access.request", "access.request_ok"}
 """pamqp has no class 30."""

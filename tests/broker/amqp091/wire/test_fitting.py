@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fitting import fit, shortened
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fitting import fit, shortened
 
 FIRST, LAST = (b"a", b"I\0\0\0\1"), (b"z", b"s\0\2")
 

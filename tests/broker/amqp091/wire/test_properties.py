@@ -8,9 +8,9 @@ import pamqp.commands
 import pytest
 
 from tests.message_properties import EVERY
-from warren_broker.amqp091.wire import fields, properties
-from warren_broker.amqp091.wire.properties import Properties
-from warren_broker.errors import Refusal, SyntaxRefused
+from warren_wire.amqp091 import fields, properties
+from warren_wire.amqp091.properties import Properties
+from warren_wire.errors import Refusal, SyntaxRefused
 
 ALL = Properties(
     **EVERY,

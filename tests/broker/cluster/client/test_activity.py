@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.cluster.client.test_late_acks import CONSUMER, Node
-from warren_broker.queue.effects import ActiveIs
+from warren_machines.queue.effects import ActiveIs
 
 
 def test_a_slow_message_of_an_earlier_leader_changes_nothing() -> None:

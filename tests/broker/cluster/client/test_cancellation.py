@@ -7,7 +7,7 @@ from typing import Any
 from broker.cluster.client.test_late_acks import CONSUMER, Node
 from warren_broker.cluster.client.queue_client import MSG_ID_MAX
 from warren_broker.cluster.client.uplink import COMMANDS_MAX
-from warren_broker.queue.commands import Cancel, Return
+from warren_machines.queue.commands import Cancel, Return
 
 
 def returned(node: Node) -> list[Any]:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_broker.amqp091 import requests
+from warren_broker.access import requests
 from warren_broker.cluster.client.consumers import Consumers
-from warren_broker.metadata.records import QueueRecord
-from warren_broker.queue.commands import Get, GetReply
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue.commands import Get, GetReply
 from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.runtime.host import UnknownGroup
 

@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from warren_broker.cluster.client.publisher import by_exchange
-from warren_broker.kernel import MessageTable, Route, Selection, partition
+from warren_wire.kernel import MessageTable, Route, Selection, partition
 
 TO = (b"forked", b"", b"forked", b"headed", b"")
 

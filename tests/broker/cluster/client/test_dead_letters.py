@@ -10,18 +10,18 @@ import pytest
 
 from tests.broker.cluster import callbacks
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091.wire import fields, properties
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.block.block import Block, encode
 from warren_broker.cluster.client.dead_letters import TURN_MESSAGES, DeadLetters, Letters
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAsideCounts
-from warren_broker.counters import Counters
-from warren_broker.kernel import CC, HAS_DEATHS, MessageTable, Route, set_deaths_apart
-from warren_broker.kernel.properties import examine
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import DeadLetter, Expired
+from warren_broker.counting.counters import Counters
+from warren_machines.queue.effects import DeadLetter, Expired
 from warren_raft.machine import Applied, Meta
+from warren_wire.amqp091 import fields, properties
+from warren_wire.amqp091.fields import Field
+from warren_wire.block.block import Block, encode
+from warren_wire.kernel import CC, HAS_DEATHS, MessageTable, Route, set_deaths_apart
+from warren_wire.kernel.properties import examine
+from warren_wire.queue_values.config import QueueConfig
 
 GROUP = 7
 NO_UTF8 = f.properties(expiration=b"\xff\xfe1")

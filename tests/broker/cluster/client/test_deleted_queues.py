@@ -11,12 +11,12 @@ from broker.cluster.membership.clusters import begun
 from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
 from tests.broker.kernel import frames as f
-from warren_broker import errors
 from warren_broker.cluster.client.publisher import RoutedRun
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.client.routed_runs import QueuePart
-from warren_broker.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route, Selection
-from warren_broker.queue.commands import Checkout, Count, Delete, Get, Stat
+from warren_machines.queue.commands import Checkout, Count, Delete, Get, Stat
+from warren_wire import errors
+from warren_wire.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route, Selection
 
 SESSION = 900
 

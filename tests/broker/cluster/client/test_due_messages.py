@@ -11,13 +11,13 @@ from broker.cluster.client.test_history import bodies, exchange
 from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.membership.test_absences import Published
 from broker.cluster.universe import Universe
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.amqp091.wire.properties import Properties
 from warren_broker.cluster.client.kept_messages import delays_of, due
-from warren_broker.kernel import MessageTable, Route
-from warren_broker.metadata import commands as metadata
-from warren_broker.queue.commands import Stat
+from warren_machines.metadata import commands as metadata
+from warren_machines.queue.commands import Stat
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import Field
+from warren_wire.amqp091.properties import Properties
+from warren_wire.kernel import MessageTable, Route
 
 STORE = "amq.delayed.d"
 LONGEST = (1 << 32) - 1

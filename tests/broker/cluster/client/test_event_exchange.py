@@ -20,8 +20,8 @@ from warren_broker.cluster.client.node_messages import (
     BestEffort,
 )
 from warren_broker.cluster.resource_alarms import ResourceAlarms
-from warren_broker.metadata import commands as metadata
-from warren_broker.metadata.records import Vhost
+from warren_machines.metadata import commands as metadata
+from warren_machines.metadata.records import Vhost
 
 ON = {"event_exchange": {"enabled": True}}
 

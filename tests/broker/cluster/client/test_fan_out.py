@@ -6,16 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.cluster.test_turn_shares import Turns
-from warren_broker.cluster.client.publisher import (
-    PART_STEPS,
-    STEP_BYTES,
-    Publisher,
-    RoutedRun,
-)
+from warren_broker.cluster.client.publisher import PART_STEPS, STEP_BYTES, Publisher, RoutedRun
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.cluster.turn_shares import ROUND_STEPS, SHARE_STEPS
-from warren_broker.kernel import MessageTable, Route, Selection
-from warren_broker.queue.config import QueueConfig
+from warren_wire.kernel import MessageTable, Route, Selection
+from warren_wire.queue_values.config import QueueConfig
 
 QUEUES = 1_000
 BODY = bytes(256 << 10)

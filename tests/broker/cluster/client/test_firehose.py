@@ -10,14 +10,14 @@ import pytest
 from broker.cluster.client.test_history import bodies
 from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.universe import Universe
-from warren_broker.amqp091 import requests
-from warren_broker.amqp091.wire import properties
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.block.block import Block, encode
+from warren_broker.access import requests
 from warren_broker.cluster.client.firehose import TRACE_EXCHANGE, Firehose, TracedClient
-from warren_broker.kernel import MessageTable, Route
-from warren_broker.metadata import commands as metadata
-from warren_broker.metadata.records import Vhost
+from warren_machines.metadata import commands as metadata
+from warren_machines.metadata.records import Vhost
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import Field
+from warren_wire.block.block import Block, encode
+from warren_wire.kernel import MessageTable, Route
 
 CLIENT = TracedClient("/", "guest", "127.0.0.1:5", 3)
 SMALL = {

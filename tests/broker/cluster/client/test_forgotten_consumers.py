@@ -10,8 +10,8 @@ import pytest
 from broker.cluster.membership.clusters import begun
 from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
-from warren_broker.amqp091 import requests
-from warren_broker.queue.commands import Checkout, Get
+from warren_broker.access import requests
+from warren_machines.queue.commands import Checkout, Get
 
 SESSION = 900
 

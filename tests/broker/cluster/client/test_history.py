@@ -10,10 +10,10 @@ import pytest
 from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.membership.test_absences import Published
 from broker.cluster.universe import Universe
-from warren_broker.block.block import Block
 from warren_broker.cluster.client.reads import FETCH_BYTES_MAX
-from warren_broker.kernel import MessageTable, Route
-from warren_broker.metadata import commands as metadata
+from warren_machines.metadata import commands as metadata
+from warren_wire.block.block import Block
+from warren_wire.kernel import MessageTable, Route
 
 LENGTH = 5
 STORE = "amq.history.h"

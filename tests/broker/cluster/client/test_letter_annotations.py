@@ -8,15 +8,15 @@ import msgspec
 import pytest
 from proton import UNDESCRIBED, Array, Data, Message, int32, symbol
 
-from warren_broker.amqp091.wire import properties as codec
-from warren_broker.amqp091.wire.fields import Field
-from warren_broker.amqp10.message.annotation_values import read_annotations
-from warren_broker.amqp10.message.received import read_message
-from warren_broker.amqp10.message.sent import encode_message
 from warren_broker.cluster.client.letter_annotations import annotate
-from warren_broker.kernel import split_sections
-from warren_broker.kernel.properties import SECTIONS
-from warren_broker.queue.modify_command import Pairs
+from warren_machines.queue.annotation_values import read_annotations
+from warren_machines.queue.modify_command import Pairs
+from warren_wire.amqp091 import properties as codec
+from warren_wire.amqp091.fields import Field
+from warren_wire.amqp10.message.received import read_message
+from warren_wire.amqp10.message.sent import encode_message
+from warren_wire.kernel import split_sections
+from warren_wire.kernel.properties import SECTIONS
 
 
 def pairs(**values: Any) -> Pairs:

@@ -20,8 +20,8 @@ from warren_broker.cluster.client.log_exchange import (
     LogExchange,
     LogLine,
 )
-from warren_broker.logs import LogPublishing
-from warren_broker.metadata import commands as metadata
+from warren_broker.process.logs import LogPublishing
+from warren_machines.metadata import commands as metadata
 
 ON: dict[str, Any] = {"log": {"exchange": True}}
 

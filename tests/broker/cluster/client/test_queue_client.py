@@ -9,9 +9,9 @@ import pytest
 
 from tests.broker.kernel.conftest import loaded
 from warren_broker.cluster.client.uplink import UNANSWERED_MAX, InFlight, Uplink
-from warren_broker.kernel import MessageTable, Route, Selection
-from warren_broker.queue.codec import decode_submission, encode_submission
-from warren_broker.queue.commands import Enqueue, Purge, Submission
+from warren_machines.queue.codec import decode_submission, encode_submission
+from warren_machines.queue.commands import Enqueue, Purge, Submission
+from warren_wire.kernel import MessageTable, Route, Selection
 
 
 def encode(seq, commands, block, answered):

@@ -12,10 +12,10 @@ import pytest
 from broker.cluster.client.test_history import bind, exchange, publish
 from broker.cluster.membership.clusters import begun
 from broker.cluster.universe import Universe
-from warren_broker.block.block import Block
 from warren_broker.cluster.client import reads
 from warren_broker.cluster.client.reads import ReadFailed, Runs
 from warren_raft.storage.errors import EntryDamaged
+from warren_wire.block.block import Block
 
 MESSAGES = 7
 BLOCKS_MAX = 3

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from warren_broker import errors
 from warren_broker.cluster.client.publisher import Publisher, RoutedRun
 from warren_broker.cluster.client.routed_runs import QueuePart
-from warren_broker.kernel import MessageTable, Route, Selection
-from warren_broker.queue.commands import Done, Refused
-from warren_broker.queue.config import QueueConfig
-from warren_broker.relay_names import RelayedName
+from warren_machines.queue.commands import Done, Refused
+from warren_wire import errors
+from warren_wire.kernel import MessageTable, Route, Selection
+from warren_wire.queue_values.config import QueueConfig
+from warren_wire.relay_names import RelayedName
 
 FULL = Refused("queue_full", "queue 'q' is full")
 SILENT = errors.Unavailable("queue 'q' is on a node that is down")

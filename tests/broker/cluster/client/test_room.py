@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.broker.cluster.client.test_late_acks import CONSUMER, Node
-from warren_broker.queue.commands import Resume, Resumed
+from warren_machines.queue.commands import Resume, Resumed
 
 
 class Watched(Node):

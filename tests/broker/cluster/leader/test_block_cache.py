@@ -9,11 +9,11 @@ from random import Random
 
 import pytest
 
-from warren_broker.block.block import BLOCK_OVERHEAD_BYTES, Block, compress, encode
 from warren_broker.cluster.leader.block_cache import SMALL_BYTES_MAX, BlockCache
-from warren_broker.queue.codec import block_offset, encode_submission
-from warren_broker.queue.commands import Enqueue, Submission
+from warren_machines.queue.codec import block_offset, encode_submission
+from warren_machines.queue.commands import Enqueue, Submission
 from warren_raft.storage.errors import EntryDamaged
+from warren_wire.block.block import BLOCK_OVERHEAD_BYTES, Block, compress, encode
 
 GROUP = 1
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_broker.amqp091.wire import properties
-from warren_broker.block.block import Block, BlockError, encode
 from warren_broker.cluster.leader import filter_scans
 from warren_broker.cluster.leader.filter_scans import FilterScans
-from warren_broker.message_filter.definition import MessageFilter, encode_filter
-from warren_broker.message_filter.evaluator import Evaluator
-from warren_broker.queue import commands as c
-from warren_broker.queue.effects import FiltersBehind
-from warren_broker.queue.filter_commands import Judge
+from warren_machines.message_filter.definition import MessageFilter, encode_filter
+from warren_machines.message_filter.evaluator import Evaluator
+from warren_machines.queue import commands as c
+from warren_machines.queue.effects import FiltersBehind
+from warren_machines.queue.filter_commands import Judge
 from warren_raft.storage.errors import EntryDamaged
+from warren_wire.amqp091 import properties
+from warren_wire.block.block import Block, BlockError, encode
 
 GROUP = 7
 EVEN = encode_filter(MessageFilter(("n % 2 = 0",)))

@@ -9,16 +9,11 @@ import pytest
 from tests.broker.cluster import callbacks
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
-from warren_broker.metadata.incarnations import is_over
-from warren_broker.metadata.state import MetadataState
-from warren_broker.queue.codec import decode_submission
-from warren_broker.queue.commands import (
-    NodeBack,
-    NodeDown,
-    NodeSuspected,
-    SubmissionReply,
-)
-from warren_broker.queue.effects import Deliver, SetTimer
+from warren_machines.metadata.incarnations import is_over
+from warren_machines.metadata.state import MetadataState
+from warren_machines.queue.codec import decode_submission
+from warren_machines.queue.commands import NodeBack, NodeDown, NodeSuspected, SubmissionReply
+from warren_machines.queue.effects import Deliver, SetTimer
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 

@@ -9,8 +9,6 @@ import msgspec
 import pytest
 
 from tests.broker.kernel import frames as f
-from warren_broker.amqp091.wire import properties
-from warren_broker.block.block import Block, BlockError, encode
 from warren_broker.cluster.client.publisher import RoutedRun
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.cluster.leader.letter_forwarder import (
@@ -20,14 +18,16 @@ from warren_broker.cluster.leader.letter_forwarder import (
 )
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.config import Queues
-from warren_broker.counters import Counters
-from warren_broker.kernel import MessageTable, Selection
-from warren_broker.queue.annotations import Annotations
-from warren_broker.queue.commands import SettleLetters
-from warren_broker.queue.config import QueueConfig
-from warren_broker.queue.effects import LettersDue, LettersGone
-from warren_broker.queue.letter_queue import LetterQueue
+from warren_broker.counting.counters import Counters
+from warren_machines.queue.annotations import Annotations
+from warren_machines.queue.commands import SettleLetters
+from warren_machines.queue.effects import LettersDue, LettersGone
+from warren_machines.queue.letter_queue import LetterQueue
 from warren_raft.storage.errors import EntryDamaged
+from warren_wire.amqp091 import properties
+from warren_wire.block.block import Block, BlockError, encode
+from warren_wire.kernel import MessageTable, Selection
+from warren_wire.queue_values.config import QueueConfig
 
 GROUP = 7
 BLOCK = Block.decode(encode([b"%d" % i for i in range(100)], [f.PLAIN] * 100, (b"x", b"k")))

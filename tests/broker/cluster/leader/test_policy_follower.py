@@ -11,11 +11,11 @@ import pytest
 from broker.cluster.membership.clusters import anybody, begun, declare
 from broker.cluster.universe import Universe
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
-from warren_broker.metadata.commands import AnyCommand, Barrier, ClearPolicy, SetPolicy
-from warren_broker.metadata.policy_index import PolicyIndex
-from warren_broker.metadata.records import Policy
-from warren_broker.queue.commands import Configure
-from warren_broker.queue.config import QueueConfig
+from warren_machines.metadata.commands import AnyCommand, Barrier, ClearPolicy, SetPolicy
+from warren_machines.metadata.policy_index import PolicyIndex
+from warren_machines.metadata.records import Policy
+from warren_machines.queue.commands import Configure
+from warren_wire.queue_values.config import QueueConfig
 
 GROUP = 7
 QUEUE = SimpleNamespace(vhost="/", name="q", config=SimpleNamespace(followed_as="quorum"))

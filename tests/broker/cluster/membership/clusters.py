@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from broker.cluster.universe import Universe
-from warren_broker import errors
-from warren_broker.metadata.commands import QueueIs
+from warren_machines.metadata.commands import QueueIs
+from warren_wire import errors
 
 DEATHS_MAX = 60
 QUORUM = {"x-queue-type": "quorum"}

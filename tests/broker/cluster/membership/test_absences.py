@@ -10,12 +10,12 @@ import pytest
 from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
-from warren_broker import errors
-from warren_broker.amqp091 import requests
-from warren_broker.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route
-from warren_broker.metadata import commands as metadata
-from warren_broker.metadata.commands import QueueIs
-from warren_broker.queue.commands import Checkout, Count, Get, Purge, StatReply
+from warren_broker.access import requests
+from warren_machines.metadata import commands as metadata
+from warren_machines.metadata.commands import QueueIs
+from warren_machines.queue.commands import Checkout, Count, Get, Purge, StatReply
+from warren_wire import errors
+from warren_wire.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route
 
 PATIENCE_MS = 60_000
 HOME_DOWN = "home node 'c' of durable queue 'lasting' in vhost '/' is down or inaccessible"

@@ -10,9 +10,9 @@ import pytest
 from broker.cluster.holding import hold_back
 from broker.cluster.membership.clusters import begun
 from broker.cluster.universe import Universe
-from warren_broker.amqp091 import requests
-from warren_broker.metadata.commands import Bootstrap
-from warren_broker.queue.commands import Checkout
+from warren_broker.access import requests
+from warren_machines.metadata.commands import Bootstrap
+from warren_machines.queue.commands import Checkout
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from broker.cluster.membership.clusters import (
     with_a_death_at_every_step,
 )
 from broker.cluster.universe import Universe
-from warren_broker import errors
-from warren_broker.management import membership as values
+from warren_wire import errors
+from warren_wire.admin import membership as values
 
 # ------------------------------------------------------------------ members
 

@@ -20,9 +20,9 @@ from broker.cluster.membership.clusters import (
     with_a_death_at_every_step,
 )
 from broker.cluster.universe import Universe
-from warren_broker import errors
-from warren_broker.metadata.commands import AnyCommand, ChangeMembers, ClearPolicy, SetPolicy
-from warren_broker.metadata.records import Policy, QueueRecord
+from warren_machines.metadata.commands import AnyCommand, ChangeMembers, ClearPolicy, SetPolicy
+from warren_machines.metadata.records import Policy, QueueRecord
+from warren_wire import errors
 
 CLASSIC = {"x-queue-type": "classic"}
 LONG_STEPS = 250

@@ -7,12 +7,8 @@ from random import Random
 
 import pytest
 
-from warren_broker.cluster.membership.mirror_rule import (
-    is_fulfilled,
-    lasting_members,
-    next_members,
-)
-from warren_broker.mirror_keys import MirrorPolicy
+from warren_broker.cluster.membership.mirror_rule import is_fulfilled, lasting_members, next_members
+from warren_wire.mirror_keys import MirrorPolicy
 
 ALL = MirrorPolicy("all")
 

@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from warren_raft.messages import (
-    AnyRaftMessage,
-    Append,
-    AppendReply,
-    EntryIs,
-    SnapshotChunk,
-    Vote,
-)
+from warren_raft.messages import AnyRaftMessage, Append, AppendReply, EntryIs, SnapshotChunk, Vote
 from warren_raft.runtime.net import codec
 from warren_raft.types import EntryKind
 

@@ -15,7 +15,7 @@ from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.peer_tls import begins_tls
 from warren_raft.runtime.net.tls import TlsStream
-from warren_raft.tls_contexts import CertificatesUnusable, TlsFiles
+from warren_wire.tls.contexts import CertificatesUnusable, TlsFiles
 
 
 @pytest.fixture(scope="module")

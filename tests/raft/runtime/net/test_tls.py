@@ -18,9 +18,9 @@ from tests.patience import PATIENCE_S
 from tests.raft.runtime.kit import until
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net import tls
-from warren_raft.runtime.net.certificates import WatchedFiles
 from warren_raft.runtime.net.tls import HandshakeBudget, TlsRefused, TlsStream
-from warren_raft.tls_contexts import (
+from warren_wire.tls.certificates import WatchedFiles
+from warren_wire.tls.contexts import (
     CertificatesUnusable,
     TlsFiles,
     calling_context,

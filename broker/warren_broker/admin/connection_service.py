@@ -1,0 +1,103 @@
+"""Handlers of the requests in `management.connections`; a close is logged with its user."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from warren_broker.admin import connections as m
+from warren_broker.admin.caller import PERFORMED, Answer, Asker
+from warren_broker.admin.resource import Listed
+from warren_broker.cluster.connections import ChosenConnections, ChosenConsumers
+from warren_wire import errors
+from warren_wire.admin.connection_values import ConnectionInfo, ConsumerInfo
+from warren_wire.quoting import quoted
+
+log = logging.getLogger(__name__)
+CONNECTIONS_LISTED_MAX: Final = 800
+"""Connections, channels or consumers in one answer: Proton's values hold 65,535 parts, each has 33
+to 75. An answer to the HTTP API is not one of Proton's.
+"""
+
+
+def _list(asker: Asker, request: m.ListConnectionsRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see connections")
+    user = request.user
+    if not asker.access.has_tag("monitoring"):
+        if user not in ("", asker.user):
+            asker.access.must_be("monitoring", "see connections of others")
+        user = asker.user
+
+    def listed(found: list[ConnectionInfo]) -> None:
+        count = len(found) + sum(len(one.open_channels) for one in found)
+        _answer_listed(asker, "connections and channels", "user's or vhost's", count, found, answer)
+
+    asked = (request.vhost, user, request.name, request.channels, request.samples)
+    chosen = ChosenConnections(*asked)
+    asker.broker.connections.survey(chosen, asker.guard(listed))
+
+
+def _answer_listed(
+    asker: Asker, what: str, less: str, count: int, found: list[Any], answer: Answer
+) -> None:
+    if asker.in_parts and count > CONNECTIONS_LISTED_MAX:
+        answer(
+            errors.InvalidArgument(
+                f"{count} {what} in one answer, {CONNECTIONS_LISTED_MAX} fit; ask for one {less}"
+            )
+        )
+    else:
+        answer(Listed(tuple(found)))
+
+
+def _consumers(asker: Asker, request: m.ListConsumersRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see consumers")
+    vhost, user = request.vhost, ""
+    if request.queue:
+        vhost = asker.vhost
+    elif not asker.access.has_tag("monitoring"):
+        user = asker.user
+    if vhost and vhost not in asker.broker.definitions.state.scopes:
+        raise errors.NotFound(f"no vhost '{vhost}'")
+
+    def listed(found: list[ConsumerInfo]) -> None:
+        _answer_listed(asker, "consumers", "vhost's or queue's", len(found), found, answer)
+
+    chosen = ChosenConsumers(vhost, user, request.queue)
+    asker.broker.connections.consumers(chosen, asker.guard(listed))
+
+
+def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "close connections")
+
+    def found(known: list[ConnectionInfo]) -> None:
+        if not known:
+            answer(errors.NotFound(f"no connection '{request.name}'"))
+            return
+        if known[0].user != asker.user and not asker.access.has_tag("administrator"):
+            answer(
+                errors.AccessRefused(
+                    f"user '{asker.user}' may not close connections of others: the tag "
+                    "'administrator' is needed"
+                )
+            )
+            return
+        log.info(
+            "user %s: close connection %s of user %s: %s",
+            quoted(asker.user),
+            quoted(request.name),
+            quoted(known[0].user),
+            quoted(request.reason),
+        )
+        closed = asker.guard(lambda: answer(PERFORMED))
+        asker.broker.connections.close(request.name, request.reason, closed)
+
+    asker.broker.connections.survey(ChosenConnections(name=request.name), asker.guard(found))
+
+
+CONNECTION_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    m.ListConnectionsRequest: _list,
+    m.EndConnectionRequest: _close,
+    m.ListConsumersRequest: _consumers,
+}

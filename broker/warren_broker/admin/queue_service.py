@@ -1,0 +1,478 @@
+"""Handlers of the requests in `management.queues`."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from warren_broker.admin import queues as requests
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.resource import MessagesCounted, Performed
+from warren_broker.broker.declaring import Declared, declare_and_count
+from warren_broker.cluster.client.direct_replies import node_of
+from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.cluster.turns import filtered, in_turns
+from warren_machines.metadata import commands as metadata
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.metadata.runtime_parameters import cluster_name
+from warren_machines.metadata.view import MetadataView
+from warren_machines.queue import commands
+from warren_machines.queue.relays import KEPT_MS
+from warren_wire import VERSION, errors
+from warren_wire.admin.queue_values import (
+    VOLATILE_TYPE,
+    BoundInfo,
+    ExchangeInfo,
+    OverviewNode,
+    QueueInfo,
+    ReadByInfo,
+    ReaderInfo,
+    RelayInfo,
+    left_ms,
+)
+from warren_wire.name_patterns import NameMatcher, Pattern
+from warren_wire.queue_values.config import QueueConfig
+
+log = logging.getLogger(__name__)
+LIST_PATIENCE_MS = 1_000
+RELAYS_SHOWN_MAX = 20
+"""Relays shown of a queue, those with most messages: a client may name as many as it likes."""
+QUEUES_LISTED_MAX = 500
+"""Queues in one answer: Proton's values hold 65,535 parts, a queue has 40 to 120."""
+
+
+def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> QueueInfo:
+    config = queue.config
+    leader = asker.broker.cluster.leader_of(queue.group)
+    fields: dict[str, Any] = {}
+    if stat is not None:
+        held = stat.messages_unacknowledged + stat.messages_claimed
+        fields = {
+            "messages": stat.messages_ready + held + stat.messages_delayed + stat.messages_dlx,
+            "messages_ready": stat.messages_ready,
+            "messages_unacknowledged": stat.messages_unacknowledged,
+            "messages_claimed": stat.messages_claimed,
+            "messages_staged": stat.messages_staged,
+            "messages_delayed": stat.messages_delayed,
+            "next_delayed_at": stat.next_delayed_ms,
+            "last_delayed_at": stat.last_delayed_ms,
+            "messages_dlx": stat.messages_dlx,
+            "message_bytes_dlx": stat.message_bytes_dlx,
+            "duplicates_dropped": stat.duplicates_dropped,
+            "deduplication_ids": stat.deduplication_ids,
+            "bytes_ready": stat.bytes_ready,
+            "bytes_unacknowledged": stat.bytes_unacknowledged,
+            "message_bytes": stat.bytes_ready
+            + stat.bytes_unacknowledged
+            + stat.bytes_kept
+            + stat.message_bytes_dlx,
+            "consumer_count": stat.consumers,
+            "by_priority": dict(stat.by_priority),
+            "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
+            "readers": _readers(stat),
+            "relays": _with_most(stat),
+        }
+    followed = asker.broker.definitions.policy(queue)
+    effective = asker.broker.definitions.config(queue)
+    return QueueInfo(
+        queue.name,
+        queue.vhost,
+        config.kind,
+        durable=config.durable,
+        exclusive=config.exclusive,
+        auto_delete=config.auto_delete,
+        arguments=queue.arguments,
+        leader=leader or "",
+        replicas=queue.nodes,
+        policy=followed.policy,
+        operator_policy=followed.operator_policy,
+        effective_policy_definition=dict(followed.definition),
+        delayed_retry=_shown_retry(effective),
+        delivery_limit=effective.delivery_limit,
+        **fields,
+    )
+
+
+def _readers(stat: commands.StatReply) -> tuple[ReaderInfo, ...]:
+    read_by = {
+        reader: ReadByInfo(number, of.query, of.name, of.batch)
+        for reader, number, of in stat.described
+    }
+    divided = {reader: (rest, due, row) for reader, rest, due, row in stat.divided}
+    started, expiring = dict(stat.started), dict(stat.expiring)
+    return tuple(
+        ReaderInfo(
+            *reader,
+            tuple(BoundInfo(*of[1:]) for of in stat.bound if of[0] == reader[0]),
+            expiring.get(reader[0], 0),
+            read_by.get(reader[0]),
+            *divided.get(reader[0], (0, False, 0)),
+            started.get(reader[0], 0),
+            left_ms(stat.now_ms, reader[4]),
+            left_ms(expiring.get(reader[0], 0), stat.now_ms),
+        )
+        for reader in stat.readers
+    )
+
+
+def _with_most(stat: commands.StatReply) -> tuple[RelayInfo, ...]:
+    """Return those relays of a queue that are shown."""
+    found = []
+    for name, messages, away_ms in sorted(stat.relays, key=lambda each: (-each[1], each[0])):
+        again_ms = away_ms and away_ms + KEPT_MS
+        found.append(RelayInfo(name, messages, away_ms, again_ms, left_ms(again_ms, stat.now_ms)))
+    return tuple(found[:RELAYS_SHOWN_MAX])
+
+
+def _shown_retry(config: QueueConfig) -> str:
+    """Return the settings of delayed retry as RabbitMQ shows them."""
+    least, most = config.delayed_retry_min_ms, config.delayed_retry_max_ms
+    if config.delayed_retry_type == "disabled":
+        return "disabled"
+    return f"{config.delayed_retry_type} (min: {least}ms, max: {most or least}ms)"
+
+
+def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see the overview")
+    settings, host = asker.broker.settings, asker.broker.cluster.host
+    known = asker.broker.definitions.state.nodes
+    nodes = tuple(
+        OverviewNode(
+            name,
+            known[name].address,
+            name == settings.node or (host.connected(name) and not host.suspected(name)),
+        )
+        for name in sorted(known)
+    )
+    own = settings.cluster
+    shown = cluster_name(asker.broker.definitions.state, own)
+    answer(requests.Overview(settings.node, own, VERSION, nodes, cluster_name=shown))
+
+
+# ------------------------------------------------------------------ queues
+
+
+def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: Answer) -> None:
+    asker.access.declare_queue(request.name, request.arguments)
+
+    def declared(result: Declared | errors.Refusal) -> None:
+        if isinstance(result, errors.Refusal):
+            answer(result)
+            return
+        known = result.counts if isinstance(result.counts, commands.StatReply) else None
+        info = _info(asker, result.queue, known)
+        if result.created and not info.leader:
+            # RabbitMQ's clients compare this answer with later ones; the election is under way.
+            info = msgspec.structs.replace(info, leader=result.queue.leader)
+        answer(requests.DeclaredQueue(result.created, info))
+
+    declare_and_count(asker.broker, asker.vhost, request, asker.connection, asker.guard(declared))
+
+
+def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) -> None:
+    if asker.broker.reply_queue_exists(request.name):
+        answer(_reply_queue(asker, request.name))
+        return
+    asker.access.read_queue(request.name)
+    queue = asker.broker.queues.find(asker.vhost, request.name)  # another connection's, too
+
+    def counted(stat: Any) -> None:
+        if isinstance(stat, errors.Refusal):
+            answer(stat)
+        elif (stat.readers or stat.relays) and not stat.now_ms:
+            # It came by way of the queue's log, behind what this node had sent, and says no time.
+            asker.broker.reading.counts(queue.group, asker.guard(lambda read: timed(stat, read)))
+        else:
+            answer(_info(asker, queue, stat))
+
+    def timed(stat: commands.StatReply, read: commands.StatReply | ReadFailed) -> None:
+        answer(_info(asker, queue, stat if isinstance(read, ReadFailed) else read))
+
+    asker.broker.queue_counts(queue, False, asker.guard(counted))
+
+
+def _reply_queue(asker: Asker, name: str) -> QueueInfo:
+    """Return what clients are told of a name for replies: it is no queue of the definitions."""
+    return QueueInfo(
+        name,
+        asker.vhost,
+        type=VOLATILE_TYPE,
+        durable=False,
+        exclusive=False,
+        auto_delete=True,
+        leader=node_of(name) or "",
+        replicas=(),
+        consumer_count=1,
+    )
+
+
+def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answer) -> None:
+    """Answer the queues by name; without counts if no leader answers within LIST_PATIENCE_MS.
+
+    Without a tag of management they are those that the user may read: a client that is no more than
+    that finds its queues by their names.
+    """
+    every = asker.access.has_tag("management")
+
+    def listed(queues: list[QueueRecord]) -> None:
+        if len(queues) > QUEUES_LISTED_MAX:
+            answer(_too_many())
+        elif request.counts:
+            _count_listed(asker, queues, answer)
+        else:
+            answer(requests.QueueList(tuple(_info(asker, queue, None) for queue in queues)))
+
+    if request.name:
+        if not every:
+            asker.access.read_queue(request.name)
+        found = asker.broker.definitions.state.queue(asker.vhost, request.name)
+        listed([] if found is None else [found])
+        return
+    if request.count > QUEUES_LISTED_MAX:
+        raise _too_many()
+    queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
+    if request.after:
+        queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
+    most = request.count or QUEUES_LISTED_MAX + 1
+    if not request.pattern and every:
+        listed(queues[:most])
+        return
+    matcher = NameMatcher([Pattern(request.pattern)])
+    held = None if every else asker.access.held_in(asker.vhost)
+
+    def is_listed(queue: QueueRecord) -> bool:
+        may = every or (held is not None and held.allows("read", queue.name))
+        return may and matcher.first(queue.name) is not None
+
+    # A permission's pattern takes steps in proportion to the name, too.
+    looks = 1 if every else 2
+    work = filtered(queues, is_listed, lambda queue: looks * matcher.cost(queue.name), most)
+    in_turns(asker.broker.cluster.loop.call_later, work, asker.guard(listed))
+
+
+def _too_many() -> errors.InvalidArgument:
+    return errors.InvalidArgument(
+        f"more than {QUEUES_LISTED_MAX} queues in one answer: ask for "
+        f"/queues?count={QUEUES_LISTED_MAX}, then with &after= and the last name"
+    )
+
+
+def _count_listed(asker: Asker, queues: list[QueueRecord], answer: Answer) -> None:
+    found: dict[str, QueueInfo] = {}
+    done: list[bool] = []
+
+    def finish() -> None:
+        if not done:
+            done.append(True)
+            patience.cancel()
+            answer(
+                requests.QueueList(
+                    tuple(found.get(queue.name) or _info(asker, queue, None) for queue in queues)
+                )
+            )
+
+    def counted(queue: QueueRecord, stat: Any) -> None:
+        known = stat if isinstance(stat, commands.StatReply) else None
+        found[queue.name] = _info(asker, queue, known)
+        if len(found) == len(queues):
+            finish()
+
+    # 1. A node dies that alone had a queue.  2. A client lists the queues.  3. The list would wait
+    # for that queue's counts as long as for any answer, and then time out as a whole.
+    patience = asker.broker.cluster.loop.call_later(LIST_PATIENCE_MS, finish)
+    if not queues:
+        finish()
+    for queue in queues:
+        if asker.broker.queues.absent(queue):
+            counted(queue, None)
+        else:
+            asker.broker.reading.counts(queue.group, asker.guard(partial(counted, queue)))
+
+
+def _delete_queue(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:
+    asker.access.delete_queue(request.name)
+    if request.force:
+        _delete_unasked(asker, request, answer)
+        return
+    asker.broker.delete_queue(
+        asker.vhost,
+        request.name,
+        request.if_unused,
+        request.if_empty,
+        asker.connection,
+        _counted(answer),
+    )
+
+
+def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:
+    """Delete a queue that has lost its majority for good: it could neither be used nor be deleted.
+
+    Its name is free at once; remaining members delete their logs when they learn of it.
+    """
+    asker.access.must_be("administrator", f"delete queue {request.name!r} without asking it")
+    queue = asker.broker.definitions.state.queue(asker.vhost, request.name)
+    if queue is None:
+        answer(MessagesCounted(0))
+        return
+    log.warning(
+        "user %r deletes %s without asking it",
+        asker.user,
+        errors.named("queue", queue.name, queue.vhost),
+    )
+
+    def deleted(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else MessagesCounted(0))
+
+    command = metadata.DeleteQueue(queue.vhost, queue.name, queue.group)
+    asker.broker.definitions.submit(command, asker.guard(deleted))
+
+
+def _purge_queue(asker: Asker, request: requests.PurgeQueueRequest, answer: Answer) -> None:
+    asker.access.read_queue(request.name)
+    asker.broker.purge_queue(
+        asker.vhost, request.name, asker.connection, _counted(answer), store=True
+    )
+
+
+def _retry_delayed(asker: Asker, request: requests.RetryDelayedRequest, answer: Answer) -> None:
+    asker.ask(
+        asker.queue(request.name, store=True),
+        commands.RetryDelayed(),
+        answer,
+        lambda reply: MessagesCounted(reply.messages),
+    )
+
+
+def _counted(answer: Answer) -> Answer:
+    def done(result: Any) -> None:
+        answer(result if isinstance(result, errors.Refusal) else MessagesCounted(result.messages))
+
+    return done
+
+
+# ------------------------------------------------------------------ exchanges, bindings
+
+
+def _define(asker: Asker, command: metadata.AnyCommand, answer: Answer) -> None:
+    def done(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else Performed())
+
+    asker.broker.definitions.submit(command, asker.guard(done))
+
+
+def _declare_exchange(
+    asker: Asker, request: requests.DeclareExchangeRequest, answer: Answer
+) -> None:
+    asker.access.declare_exchange(request.name, request.arguments)
+    asked = metadata.DeclareExchange(
+        asker.vhost,
+        request.name,
+        request.kind,
+        request.durable,
+        request.auto_delete,
+        request.internal,
+        request.arguments,
+    )
+    _define(asker, asker.broker.exchange_declaration(asked), answer)
+
+
+def _delete_exchange(asker: Asker, request: requests.DeleteExchangeRequest, answer: Answer) -> None:
+    asker.access.delete_exchange(request.name)
+    _define(asker, metadata.DeleteExchange(asker.vhost, request.name, request.if_unused), answer)
+
+
+def _list_exchanges(asker: Asker, request: requests.ListExchangesRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see exchanges")
+    found = MetadataView(asker.broker.definitions.state).exchanges(asker.vhost)
+    policies = asker.broker.definitions.policies(asker.vhost)
+    answer(
+        requests.ExchangeList(
+            tuple(
+                ExchangeInfo(
+                    exchange.name,
+                    exchange.kind,
+                    exchange.durable,
+                    exchange.auto_delete,
+                    exchange.internal,
+                    exchange.arguments,
+                    policies.of_exchange(exchange.name).policy,
+                )
+                for exchange in found
+            )
+        )
+    )
+
+
+def _binding(asker: Asker, binding: requests.BindingInfo) -> dict[str, Any]:
+    to_queue = binding.destination_kind == "queue"
+    asker.access.bind(binding.source, binding.destination, to_queue, binding.routing_key)
+    return asker.broker.binding(
+        asker.vhost,
+        binding.source,
+        binding.destination,
+        to_queue,
+        binding.routing_key,
+        binding.arguments,
+        asker.connection,
+    )
+
+
+def _bind(asker: Asker, request: requests.BindRequest, answer: Answer) -> None:
+    def done(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else Performed())
+
+    asker.broker.bind(metadata.Bind(**_binding(asker, request.binding)), asker.guard(done))
+
+
+def _unbind(asker: Asker, request: requests.UnbindRequest, answer: Answer) -> None:
+    _define(asker, metadata.Unbind(**_binding(asker, request.binding)), answer)
+
+
+def _list_bindings(asker: Asker, request: requests.ListBindingsRequest, answer: Answer) -> None:
+    to_queue = None if request.destination_kind is None else request.destination_kind == "queue"
+    if not asker.access.has_tag("management"):
+        # A client looks for its own binding before it removes one with arguments.
+        if not request.source or not request.destination:
+            asker.access.must_be("management", "see bindings of no named source and destination")
+        else:
+            key = request.routing_key or ""
+            asker.access.bind(request.source, request.destination, bool(to_queue), key)
+    found = MetadataView(asker.broker.definitions.state).bindings(
+        asker.vhost, request.source, request.destination, to_queue, request.routing_key
+    )
+    answer(
+        requests.BindingList(
+            tuple(
+                requests.BindingInfo(
+                    binding.source,
+                    binding.destination,
+                    "queue" if binding.to_queue else "exchange",
+                    binding.routing_key,
+                    binding.arguments,
+                )
+                for binding in found
+            )
+        )
+    )
+
+
+QUEUE_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    requests.GetOverviewRequest: _overview,
+    requests.DeclareQueueRequest: _declare_queue,
+    requests.GetQueueRequest: _get_queue,
+    requests.ListQueuesRequest: _list_queues,
+    requests.DeleteQueueRequest: _delete_queue,
+    requests.PurgeQueueRequest: _purge_queue,
+    requests.RetryDelayedRequest: _retry_delayed,
+    requests.DeclareExchangeRequest: _declare_exchange,
+    requests.DeleteExchangeRequest: _delete_exchange,
+    requests.ListExchangesRequest: _list_exchanges,
+    requests.BindRequest: _bind,
+    requests.UnbindRequest: _unbind,
+    requests.ListBindingsRequest: _list_bindings,
+}

@@ -1,0 +1,35 @@
+"""The handler of the request in `management.relays`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.relays import ReleaseRelayRequest
+from warren_broker.admin.resource import MessagesCounted
+from warren_machines.queue.commands import Count
+from warren_machines.queue.relay_commands import ReleaseRelay
+from warren_wire.quoting import quoted
+
+log = logging.getLogger(__name__)
+
+
+def _release(asker: Asker, request: ReleaseRelayRequest, answer: Answer) -> None:
+    queue = asker.queue(request.name)
+
+    def released(reply: Count) -> MessagesCounted:
+        log.info(
+            "user %s: %d messages of queue %s that were kept for relay %s are ready again",
+            quoted(asker.user),
+            reply.messages,
+            quoted(request.name),
+            quoted(request.relay),
+        )
+        return MessagesCounted(reply.messages)
+
+    asker.ask(queue, ReleaseRelay(request.relay), answer, released)
+
+
+RELAY_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {ReleaseRelayRequest: _release}

@@ -1,0 +1,60 @@
+"""The handlers of the requests in `management.sinks`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from warren_broker.admin import sinks as requests
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.resource import Shown
+from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.cluster.client.sink_reads import SinksFound
+from warren_machines.queue.forget_command import ForgetSink
+from warren_wire import errors
+from warren_wire.admin.queue_values import SinkInfo, SinksInfo, left_ms
+from warren_wire.quoting import quoted
+
+log = logging.getLogger(__name__)
+
+
+def _list_sinks(asker: Asker, request: requests.ListSinksRequest, answer: Answer) -> None:
+    queue = asker.queue(request.name)
+
+    def found(result: SinksFound | ReadFailed) -> None:
+        if isinstance(result, ReadFailed):
+            answer(errors.Unavailable(result.detail))
+        else:
+            runs = tuple(SinkInfo(*row, left_ms(row[-1], result.now_ms)) for row in result.rows)
+            answer(Shown(SinksInfo(result.total, runs)))
+
+    asker.broker.sinks.of_queue(
+        queue.group, request.sink, request.run, request.count, asker.guard(found)
+    )
+
+
+def _forget_sink(asker: Asker, request: requests.ForgetSinkRequest, answer: Answer) -> None:
+    # What a sink may do to its queue is a publisher's right, and so is what undoes its memory.
+    asker.access.publish_stages(request.name)
+    queue = asker.queue(request.name)
+    run = f", run {quoted(request.run)}" if request.run else ""
+    log.info(
+        "user %s: forget sink %s%s of queue %s",
+        quoted(asker.user),
+        quoted(request.sink),
+        run,
+        quoted(request.name),
+    )
+    asker.ask(
+        queue,
+        ForgetSink(request.sink, request.run, request.force),
+        answer,
+        lambda reply: requests.SinkRunsForgotten(reply.runs, reply.messages_staged),
+    )
+
+
+SINK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    requests.ListSinksRequest: _list_sinks,
+    requests.ForgetSinkRequest: _forget_sink,
+}

@@ -1,0 +1,1 @@
+"""What a node offers its clients: the cluster's parts put together."""

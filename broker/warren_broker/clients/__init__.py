@@ -1,0 +1,1 @@
+"""What connections of both protocols have in common."""

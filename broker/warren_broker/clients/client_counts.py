@@ -1,0 +1,253 @@
+"""What one client's connection adds to the node's counters, for whole runs of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from warren_broker.access import requests
+from warren_broker.broker.broker import Broker
+from warren_broker.clients.publish_counts import PublishCounts
+from warren_broker.counting.counters import QUEUE_TYPES
+from warren_broker.counting.message_stats import (
+    ACK,
+    DELIVER,
+    DELIVER_NO_ACK,
+    GET,
+    GET_EMPTY,
+    GET_NO_ACK,
+    PUBLISH,
+    RECV_OCT,
+    REDELIVER,
+    SEND_OCT,
+    Row,
+    zero_row,
+)
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
+from warren_wire.arguments import Kind
+from warren_wire.kernel import Selection
+
+COUNTED_QUEUES_MAX: Final = 1_000
+"""Queues that one channel counts apart: a client may declare and delete any number."""
+OTHERS: Final = (0, "")
+
+
+class ChannelCounts:
+    """What one channel has done since it was opened.
+
+    rows       of each queue from which it was delivered messages, by group and name
+               of more than COUNTED_QUEUES_MAX queues the last ones share one, without a name
+    total      of all of them, and what it has published
+    dropped    messages that no queue has got, and of which it was not told
+    consumers  that have rows among those of the connection, and have not ended
+    """
+
+    __slots__ = ("consumers", "dropped", "rows", "total")
+
+    def __init__(self) -> None:
+        self.total = zero_row()
+        self.dropped = 0
+        self.rows: dict[tuple[int, str], Row] = {}
+        self.consumers: set[ConsumerId] = set()
+
+    def row(self, queue: QueueRecord) -> Row:
+        """Return the counts of a queue, which the caller may increase."""
+        key = queue.group, queue.name
+        if len(self.rows) >= COUNTED_QUEUES_MAX and key not in self.rows:
+            key = OTHERS
+        row = self.rows.get(key)
+        if row is None:
+            row = self.rows[key] = zero_row()
+        return row
+
+
+class _Rows(NamedTuple):
+    """Where a consumer's deliveries are counted: its queue never changes."""
+
+    queue: Row
+    channel: Row
+    of_channel: Row
+    kind: Kind
+
+
+class ClientCounts:
+    """Counts for one connection.
+
+    protocol    the label of its messages (`counters.PROTOCOLS`)
+    publishing  what it publishes
+
+    Invariants: what was counted as opened is counted as closed once; `_rows` has consumers of
+    sessions that have not ended
+    """
+
+    __slots__ = (
+        "_channels",
+        "_cluster",
+        "_consuming",
+        "_counters",
+        "_octets",
+        "_opened",
+        "_protocol",
+        "_queues",
+        "_rows",
+        "_vhost",
+        "published_to",
+        "publishing",
+    )
+
+    def __init__(self, broker: Broker, protocol: str) -> None:
+        self._protocol = protocol
+        self._cluster = broker.cluster
+        self._counters = broker.cluster.counters
+        self._queues = broker.cluster.queue_counts
+        self._consuming = broker.consuming
+        self._opened = False
+        self.publishing = PublishCounts(broker.cluster, protocol, None)
+        self._vhost = self.publishing.vhost
+        self._octets = (0, 0)
+        self._channels: dict[SessionId, ChannelCounts] = {}
+        self._rows: dict[ConsumerId, _Rows] = {}
+        self.published_to = self._queues.published
+
+    def opened(self, vhost: str) -> None:
+        """Count the connection, which has opened its vhost."""
+        self._opened = True
+        self.publishing = PublishCounts(self._cluster, self._protocol, vhost)
+        self._vhost = self.publishing.vhost
+        self._counters.add("connections_opened", 1)
+
+    def closed(self) -> None:
+        """Count its end."""
+        if self._opened:
+            self._opened = False
+            self._counters.add("connections_closed", 1)
+
+    def flowed(self, received: int, sent: int) -> None:
+        """Count octets of the vhost; both are those since the connection was made."""
+        before_received, before_sent = self._octets
+        self._octets = received, sent
+        self._vhost[RECV_OCT] += received - before_received
+        self._vhost[SEND_OCT] += sent - before_sent
+
+    def channel_opened(self, session: SessionId) -> None:
+        """Count a channel."""
+        self._channels[session] = ChannelCounts()
+        self._counters.add("channels_opened", 1)
+
+    def channel_closed(self, session: SessionId) -> None:
+        """Count the end of a channel; repeats are harmless."""
+        channel = self._channels.pop(session, None)
+        if channel is not None:
+            for consumer in channel.consumers:
+                self._rows.pop(consumer, None)
+            self._counters.add("channels_closed", 1)
+
+    def consumer_ended(self, consumer: ConsumerId, session: SessionId) -> None:
+        """Forget a consumer, or a number of gets, that holds nothing."""
+        self._rows.pop(consumer, None)
+        channel = self._channels.get(session)
+        if channel is not None:
+            channel.consumers.discard(consumer)
+
+    def of_channel(self, session: SessionId) -> ChannelCounts | None:
+        """Return what a channel has done; None: it is not open."""
+        return self._channels.get(session)
+
+    def row_of(self, session: SessionId, confirmed: int, returned: int) -> Row:
+        """Return what a channel has counted, `message_stats.CHANNEL_COUNTED`."""
+        channel = self._channels.get(session)
+        if channel is None:
+            return []
+        return [*channel.total, confirmed, returned, channel.dropped]
+
+    # ------------------------------------------------------------ messages
+
+    def published(self, request: requests.PublishRequest) -> None:
+        """Count messages received."""
+        count = request.last - request.first
+        self.publishing.received(count, request.confirm)
+        channel = self._channels.get(request.session)
+        if channel is not None:
+            channel.total[PUBLISH] += count
+
+    def routed(
+        self, request: requests.PublishRequest, parts: list[Selection], kept: int, returned: int
+    ) -> None:
+        """Count messages routed; returned: how many the publisher gets back.
+
+        parts, kept  see `PublishCounts.routed`
+        """
+        lost = self.publishing.routed(parts, kept, request.first, request.last) - returned
+        if lost:
+            self.publishing.dropped(lost)
+            channel = self._channels.get(request.session)
+            if channel is not None:
+                channel.dropped += lost
+
+    def delivered(
+        self, consumer: ConsumerId, session: SessionId, no_ack: bool, delivery: Delivery
+    ) -> None:
+        """Count a run for a consumer."""
+        rows = self._rows.get(consumer) or self._begun(consumer, session)
+        if rows is not None:
+            count = delivery.last - delivery.first + 1
+            at, how = (
+                (DELIVER_NO_ACK, "consume_auto_ack") if no_ack else (DELIVER, "consume_manual_ack")
+            )
+            self._handed_out(rows, at, how, count, delivery.acquired_count > 0)
+
+    def got(self, request: requests.GetRequest, result: Any, queue: QueueRecord) -> None:
+        """Count what a basic.get of a queue has found, unless it failed."""
+        if isinstance(result, requests.GotMessage):
+            consumer = result.getter or request.consumer
+            rows = self._rows.get(consumer) or self._begun(consumer, request.session)
+            if rows is not None:
+                again = result.delivery.acquired_count > 0
+                at, how = GET, "get_manual_ack"
+                if request.no_ack:
+                    at, how = GET_NO_ACK, "get_auto_ack"
+                self._handed_out(rows, at, how, 1, again)
+        elif isinstance(result, requests.GotNothing):
+            # Where a read has found the queue empty, it has no consumer of that number.
+            self._queues.row(queue.group)[GET_EMPTY] += 1
+            self._vhost[GET_EMPTY] += 1
+            channel = self._channels.get(request.session)
+            if channel is not None:
+                channel.row(queue)[GET_EMPTY] += 1
+                channel.total[GET_EMPTY] += 1
+            labels = self._protocol, QUEUE_TYPES[queue.config.kind]
+            self._counters.add("global_messages_get_empty", 1, *labels)
+
+    def acknowledged(self, consumer: ConsumerId, msg_ids: Iterable[tuple[int, int]]) -> None:
+        """Count messages acknowledged or, in AMQP 1.0, accepted; ranges with their last."""
+        rows = self._rows.get(consumer)
+        if rows is not None:
+            count = sum([last - first + 1 for first, last in msg_ids])
+            rows.queue[ACK] += count
+            rows.channel[ACK] += count
+            rows.of_channel[ACK] += count
+            self._vhost[ACK] += count
+            labels = self._protocol, QUEUE_TYPES[rows.kind]
+            self._counters.add("global_messages_acknowledged", count, *labels)
+
+    def _handed_out(self, rows: _Rows, at: int, how: str, count: int, again: bool) -> None:
+        for row in (rows.queue, rows.channel, rows.of_channel, self._vhost):
+            row[at] += count
+            if again:
+                row[REDELIVER] += count
+        self._counters.delivered(self._protocol, rows.kind, how, count, again)
+
+    def _begun(self, consumer: ConsumerId, session: SessionId) -> _Rows | None:
+        """Return where a consumer's deliveries are counted; None: its queue was deleted."""
+        queue = self._consuming.queue_of(consumer)
+        if queue is None:
+            return None
+        channel = self._channels.get(session)
+        if channel is not None:
+            channel.consumers.add(consumer)
+        channel = ChannelCounts() if channel is None else channel
+        own = channel.row(queue)
+        rows = _Rows(self._queues.row(queue.group), own, channel.total, queue.config.kind)
+        self._rows[consumer] = rows
+        return rows

@@ -1,0 +1,611 @@
+"""An AMQP 0.9.1 client: its session on one side, the broker on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from warren_broker.access import requests
+from warren_broker.access.connection_config import ConnectionConfig
+from warren_broker.broker.broker import Broker
+from warren_broker.broker.declaring import Declared, declare_and_count
+from warren_broker.clients.connection_facts import Spoken
+from warren_broker.clients.connection_faults import guarded, guarded_call
+from warren_broker.clients.protocol_client import ProtocolClient
+from warren_broker.clients091.channel_facts import channels_counted, spoken_091
+from warren_broker.clients091.connection import Connection
+from warren_broker.clients091.heartbeat import hang_up_within_ms
+from warren_broker.clients091.negotiation import LOGGED_IN
+from warren_broker.clients091.unread_deliveries import UnreadDeliveries, unsent_bytes
+from warren_broker.cluster.client.firehose import TracedClient
+from warren_broker.cluster.client.publisher import Tap
+from warren_broker.cluster.client.queue_client import GroupClient
+from warren_broker.cluster.client.relayed import FATE_UNKNOWN, draw_origin, taken_by, without_names
+from warren_machines.metadata import commands as metadata
+from warren_machines.queue import commands
+from warren_raft.runtime.net.stream import Stream
+from warren_wire import errors
+from warren_wire.block.block import Block
+from warren_wire.kernel import Selection
+
+TICK_MS = 1000
+
+
+class Client091(ProtocolClient):
+    """An AMQP 0.9.1 connection.
+
+    Deliveries wait in `_held` while the socket's output is congested.
+    _deleting  unanswered queue.delete; cancelled consumers are reported after the answer
+    Invariant: `_held` is empty or the stream is congested.
+    """
+
+    def __init__(self, broker: Broker, config: ConnectionConfig, stream: Stream, peer: str) -> None:
+        super().__init__("0.9.1", broker, stream, peer)
+        self._session = Connection(config, broker, broker.ids)
+        self._held = UnreadDeliveries(
+            config.undelivered_bytes_max,
+            partial(unsent_bytes, self._session, stream),
+            broker.consuming.resume,
+            self._session.state,
+        )
+        self._ended = False
+        self._deleting = 0
+        self._cancelled_later: list[int] = []
+        self._throttled = False
+        self._short = False
+        self._reply_names: dict[str, None] = {}
+        self._tick()
+
+    @property
+    def _vhost(self) -> str:
+        return self._session.state.vhost
+
+    def _spoken(self, channels: bool) -> Spoken:
+        return spoken_091(self._session, self._counts, channels)
+
+    @property
+    def logged_in(self) -> tuple[str, str] | None:
+        """See `listener.Client`."""
+        state = self._session.state
+        return (state.user, state.vhost) if state.phase in LOGGED_IN else None
+
+    @property
+    def by_token(self) -> bool:
+        """See `listener.Client`."""
+        return self._session.state.rights is not None
+
+    # ------------------------------------------------------------ for the socket
+
+    def _channels_counted(self) -> Any:
+        return channels_counted(self._session, self._counts)
+
+    def received(self, data: bytes) -> None:
+        """Process bytes from the socket."""
+        self._session.receive(data)
+        self._carry_out()
+
+    def closed(self, error: Exception | None) -> None:
+        """Handle the end of the socket."""
+        self._socket_ended(error)
+        self._broker.cluster.forget_waiting(self._number)
+        self._held.clear()
+        for name in self._reply_names:
+            self._broker.replies.close(name)
+        self._give_back()
+        self._counts.closed()
+
+    @guarded
+    def _give_back(self) -> None:
+        self._session.disconnected()
+        self._carry_out()
+        self._events.closed()
+
+    @guarded
+    def shut_down(self, reason: str) -> None:
+        """Close the connection: the node stops."""
+        if self._ended:
+            self._stream.end()
+            return
+        self._session.close(errors.ConnectionForced(reason))
+        self._carry_out()
+
+    @guarded
+    def blocked(self, reasons: tuple[str, ...]) -> None:
+        """Handle a change of the resource alarms; empty: none."""
+        if reasons:
+            self._session.blocked(f"low on {' & '.join(reasons)}")
+        else:
+            self._session.unblocked()
+        self._short = bool(reasons)
+        self._pace()
+        self._flush_later()
+
+    @guarded
+    def _tick(self) -> None:
+        if self._gone or self._ended:
+            return
+        loop, session = self._broker.cluster.loop, self._session
+        if self._stream.paused:
+            session.unread()
+        session.tick(loop.now_ms)
+        if session.wants_output or session.state.requests or session.closed:
+            self._carry_out()
+        # A heartbeat is due every half interval, as in RabbitMQ: clients with an interval of a
+        # second or two close the connection when one is late.
+        wait_ms = session.heartbeat_ms // 4 or TICK_MS
+        if session.state.phase != "running":
+            wait_ms = TICK_MS // 4  # it may be about to negotiate such an interval
+        self._timer = loop.call_later(min(TICK_MS, wait_ms), self._tick)
+
+    def _send_output(self) -> None:
+        output = self._session.take_output()
+        if output:
+            self._stream.write(output)
+            self._counts.publishing.answered(*self._session.take_answered())
+        # A stream that is congested calls `drained`; else there is room for what was refused.
+        if not self._stream.congested and (self._held.owes or (output and self._stream.paused)):
+            self._held.ask_again()
+            self._pace()
+        if self._session.closed and not self._ended:
+            self._ended = True
+            self._log.ended(self._session.state.close_reason)
+            if self._session.state.client_hangs_up:
+                self._stream.await_hang_up(hang_up_within_ms(self._session.heartbeat_ms))
+            else:
+                self._stream.end()
+        if self._session.state.requests:  # taking the output moves the windows of no_ack consumers
+            self._run_requests()
+
+    @guarded
+    def drained(self) -> None:
+        """Write the deliveries that were held back while the socket was congested."""
+        while self._held and not self._stream.congested:
+            self._session.deliver(*self._held.take())
+            self._stream.write(self._session.take_output())
+        self._held.ask_again()
+        self._pace()
+        self._flush_later()
+
+    def _pace(self) -> None:
+        """Read the socket while queues, inboxes and this node have room."""
+        if self._gone or self._session.closed:
+            return
+        publishing_blocked = self._short and self._session.has_published
+        waits = self._throttled or (self._share.busy and self._session.state.phase == "running")
+        wanted = self._session.wants_input and not waits and not publishing_blocked
+        # What is full is congested, once the output of this turn is written.
+        wanted = wanted and not (self._stream.congested and self._held.full)
+        if wanted == self._stream.paused:
+            if wanted:
+                self._stream.resume_reading()
+            else:
+                self._stream.pause_reading()
+
+    # ------------------------------------------------------------ for the broker
+
+    @guarded
+    def deliver(self, consumer: int, delivery: commands.Delivery, block: Block) -> None:
+        """Deliver messages to one of its consumers."""
+        known = self._session.state.consumers.get(consumer)
+        if known is not None:
+            self._counts.delivered(consumer, known.channel.session, known.no_ack, delivery)
+        self._held.took(consumer, delivery, block)
+        if self._held or self._stream.congested:
+            self._held.add(consumer, delivery, block)
+            return
+        self._session.deliver(consumer, delivery, block)
+        self._flush_later()
+
+    def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
+        """Handle the queue's cancellation of a consumer.
+
+        A client that deletes a queue from which it consumes is sent delete-ok first, then
+        basic.cancel, as in RabbitMQ: clients that close the channel on basic.cancel would lose the
+        answer.
+        """
+        if reason == "deleted" and self._deleting:
+            self._cancelled_later.append(consumer)
+        else:
+            self._tell_cancelled(consumer, reason, timeout_ms)
+
+    @guarded
+    def _tell_cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
+        self._hand_out_held(consumer)
+        known = self._session.state.consumers.get(consumer)
+        if known is not None and reason == "timeout":
+            channel = known.channel.number
+            self._log.consumer_timed_out(known.tag, channel, known.queue, timeout_ms)
+        self._events.consumers_deleted((consumer,))
+        self._session.cancelled(consumer, reason, timeout_ms)
+        self._carry_out()
+
+    def _hand_out_held(self, consumer: int) -> None:
+        """Format the deliveries that wait for the socket before a consumer's cancellation.
+
+        Otherwise they would stay checked out until the channel ends, or be lost with no_ack. They
+        are at most the consumer's prefetch or window.
+        """
+        for held in self._held.take_of((consumer,)):
+            self._session.deliver(*held)
+
+    def _carry_out(self) -> None:
+        session = self._session
+        if session.state.requests or self._later:
+            self._run_requests()
+        if session.state.faults:
+            self._log_faults()
+        self._pace()
+        if session.wants_output or session.closed or self._held.owes:
+            self._flush_later()
+
+    def _log_faults(self) -> None:
+        for fault in self._session.take_faults():
+            if not isinstance(fault.refusal, errors.LoginRefused):  # logged with its user already
+                where = f"channel {fault.channel}" if fault.channel else "the connection"
+                self._log.failed(where, fault.operation, fault.refusal)
+
+    def _take_requests(self) -> bool:
+        state = self._session.state
+        self._later += state.requests
+        state.requests.clear()
+        return bool(self._later)
+
+    def _run(self, request: Any) -> None:
+        try:
+            _HANDLERS[type(request)](self, request)
+        except errors.Refusal as refusal:
+            self._refused(request, refusal)
+
+    def _refused(self, request: Any, refusal: errors.Refusal) -> None:
+        if isinstance(request, requests.PublishRequest):
+            self._session.publish_refused(request.session, refusal)
+            self._flush_later()
+        else:
+            self._session.answer(request.token, refusal)
+
+    def _answer(self, request: Any) -> Callable[[Any], None]:
+        def answer(result: Any) -> None:
+            self._session.answer(request.token, result)
+            self._carry_out()
+
+        return guarded_call(self, answer)
+
+    # ------------------------------------------------------------ requests
+
+    def _authenticate(self, request: requests.AuthenticateRequest) -> None:
+        login = (request.user, request.password, request.mechanism)
+        self._log_in_turn(login, self._expiring(self._answer(request)))
+
+    def _update_secret(self, request: requests.UpdateSecretRequest) -> None:
+        logins, rights = self._broker.logins, self._session.state.rights
+        if rights is not None:
+            done = self._expiring(self._answer(request))
+            logins.renew(rights, self._vhost, request.password, done)
+            return
+        # Passwords do not expire: any new one will do, as in RabbitMQ, of a user with a right.
+        logins.open_vhost(self._vhost, request.user, self._answer(request))
+
+    def _open_vhost(self, request: requests.OpenVhostRequest) -> None:
+        answer = self._answer(request)
+
+        def done(result: Any) -> None:
+            if not isinstance(result, errors.Refusal) and not self._gone:
+                client = self._session.state.client_properties
+                self._log.opened(request.user, request.vhost, client)
+                self._counts.opened(request.vhost)
+                self._events.opened(request.user, request.vhost, client)
+            answer(result)
+
+        self._broker.logins.enter_vhost(
+            self._number,
+            request.vhost,
+            request.user,
+            self._session.state.channels_open,
+            guarded_call(self, done),
+            rights=self._session.state.rights,
+            properties=self._session.state.client_properties,
+        )
+
+    def _check_channels(self, request: requests.CheckChannelsRequest) -> None:
+        answer = self._answer(request)
+        user = self._session.state.user
+        self._broker.clients.open_channel(
+            self._vhost, user, lambda refusal: answer(refusal or requests.RequestDone())
+        )
+
+    def _close_connection(self, request: requests.CloseConnectionRequest) -> None:
+        self._broker.connection_gone(self._number, self._answer(request))
+
+    def _session_up(self, request: requests.SessionUpRequest) -> None:
+        self._counts.channel_opened(request.session)
+        self._events.channel_created(request.session, request.channel)
+
+    def _session_down(self, request: requests.SessionDownRequest) -> None:
+        self._held.take_of(consumer for consumer, _ in request.consumers)
+        self._counts.channel_closed(request.session)
+        self._events.channel_closed(request.session)
+        self._broker.consuming.session_down(request.session, request.failed)
+        self._answer(request)(requests.RequestDone())
+
+    def _declare_queue(self, request: requests.QueueDeclareRequest) -> None:
+        answer = self._answer(request)
+
+        def counted(result: Any) -> None:
+            if isinstance(result, errors.Refusal):
+                answer(result)
+            else:
+                count = result.messages_ready + taken_by(request.arguments, result)
+                answer(requests.QueueDeclared(request.name, count, result.consumers))
+
+        if request.passive:
+            queue = self._broker.queues.find(self._vhost, request.name, self._number)
+            self._broker.queue_counts(queue, True, counted)
+            return
+
+        def declared(result: Declared | errors.Refusal) -> None:
+            counted(result if isinstance(result, errors.Refusal) else result.counts)
+
+        declare_and_count(
+            self._broker,
+            self._vhost,
+            request,
+            self._number,
+            declared,
+            server_named=request.server_named,
+        )
+
+    def _delete_queue(self, request: requests.QueueDeleteRequest) -> None:
+        answer = self._answer(request)
+        self._deleting += 1
+
+        def done(result: Any) -> None:
+            self._deleting -= 1
+            answer(result)
+            if not self._deleting:
+                cancelled, self._cancelled_later = self._cancelled_later, []
+                for consumer in cancelled:
+                    self._tell_cancelled(consumer, "deleted", None)
+
+        try:
+            given = (self._vhost, request.name, request.if_unused, request.if_empty, self._number)
+            self._broker.delete_queue(*given, guarded_call(self, done))
+        except errors.Refusal as refusal:
+            done(refusal)
+
+    def _purge_queue(self, request: requests.QueuePurgeRequest) -> None:
+        self._broker.purge_queue(self._vhost, request.name, self._number, self._answer(request))
+
+    def _define(self, request: Any, command: metadata.AnyCommand) -> None:
+        answer = self._answer(request)
+        self._broker.definitions.submit(command, lambda reply: answer(_done(reply)))
+
+    def _declare_exchange(self, request: requests.ExchangeDeclareRequest) -> None:
+        if request.passive:
+            if self._broker.definitions.exchange(self._vhost, request.name) is None:
+                raise errors.no_exchange(request.name, self._vhost)
+            self._answer(request)(requests.RequestDone())
+            return
+        asked = metadata.DeclareExchange(
+            self._vhost,
+            request.name,
+            request.kind,
+            request.durable,
+            request.auto_delete,
+            request.internal,
+            request.arguments,
+        )
+        self._define(request, self._broker.exchange_declaration(asked))
+
+    def _delete_exchange(self, request: requests.ExchangeDeleteRequest) -> None:
+        self._define(request, metadata.DeleteExchange(self._vhost, request.name, request.if_unused))
+
+    def _bind(self, request: requests.AddBindingRequest) -> None:
+        answer = self._answer(request)
+        bind = metadata.Bind(**self._binding(request))
+        self._broker.bind(bind, lambda reply: answer(_done(reply)))
+
+    def _unbind(self, request: requests.RemoveBindingRequest) -> None:
+        self._define(request, metadata.Unbind(**self._binding(request)))
+
+    def _binding(
+        self, request: requests.AddBindingRequest | requests.RemoveBindingRequest
+    ) -> dict[str, Any]:
+        return self._broker.binding(
+            self._vhost,
+            request.source,
+            request.destination,
+            request.to_queue,
+            request.routing_key,
+            request.arguments,
+            self._number,
+        )
+
+    def _publish(self, request: requests.PublishRequest) -> None:
+        session, token, counts = self._session, request.token, self._counts
+        tell = request.confirm or request.mandatory
+
+        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
+            session.confirmed(token, part, ok, refused)
+            self._flush_later()
+
+        def routed(parts: list[Selection], kept: int) -> None:
+            counts.routed(request, parts, kept, session.routed(token, parts, kept) if tell else 0)
+
+        counts.published(request)
+        table, names = request.table, None
+        if request.relayed:
+            table, names = without_names(table, request.first, request.last)
+        self._broker.publishing.publish(
+            self._vhost,
+            table,
+            request.first,
+            request.last,
+            routed,
+            guarded_call(self, confirmed) if request.confirm else None,
+            request.flags,
+            tap=self._tap(request) if self._vhost in self._session.state.traced_vhosts else None,
+            names=names,
+            unknown=partial(self.shut_down, FATE_UNKNOWN) if request.relayed else None,
+            counted=counts.published_to,
+            share=self._share,
+            refused=partial(self._refused, request),
+            sent=self._sent,
+        )
+
+    def _sent(self, touched: list[GroupClient]) -> None:
+        """Stop reading while a queue that was published to is congested."""
+        cluster = self._broker.cluster
+        if not self._throttled and any(map(cluster.congested, touched)):
+            self._throttled = True
+            cluster.call_when_relieved(self._number, self._relieved)
+
+    def _tap(self, request: requests.PublishRequest) -> Tap:
+        run = (self._traced_client(request.channel), request.table, request.first, request.last)
+        return partial(self._broker.firehose.published, *run)
+
+    def _traced_client(self, channel: int) -> TracedClient:
+        return TracedClient(self._vhost, self._session.state.user, self._peer, channel)
+
+    def _trace(self, request: requests.TraceRequest) -> None:
+        self._broker.firehose.delivered(self._traced_client(request.channel), request)
+
+    @guarded
+    def _relieved(self) -> None:
+        self._throttled = False
+        self._pace()
+
+    def _checkout(self, request: requests.ConsumeRequest) -> None:
+        queue = self._broker.queues.find(self._vhost, request.queue, self._number)
+        command = commands.Checkout(
+            request.consumer,
+            request.session,
+            request.tag,
+            request.prefetch,
+            request.explicit_credit,
+            request.priority,
+            request.no_ack,
+            request.exclusive,
+            request.timeout_ms,
+            request.relay,
+            draw_origin() if request.relay else 0,
+        )
+        answer = self._answer(request)
+
+        def done(result: Any) -> None:
+            if not isinstance(result, errors.Refusal):
+                self._events.consumer_created(request)
+            answer(result)
+
+        self._broker.consuming.checkout(
+            queue,
+            command,
+            self,
+            guarded_call(self, done),
+            request.cancel_on_failover,
+            has_room=self._held.has_room,
+        )
+
+    def _cancel(self, request: requests.CancelRequest) -> None:
+        answer = self._answer(request)
+
+        def done(result: Any) -> None:
+            self._events.consumers_deleted((request.consumer,))
+            self._hand_out_held(request.consumer)
+            answer(result)
+
+        self._broker.cancel_consumer(request.consumer, guarded_call(self, done))
+
+    def _credit(self, request: requests.SetCreditRequest) -> None:
+        self._broker.consuming.credit(
+            commands.Credit(request.consumer, request.delivered, request.credit)
+        )
+
+    def _get(self, request: requests.GetRequest) -> None:
+        if request.token not in self._session.state.asked:
+            return  # it waited here, and its channel was closed
+        if self._held.full:
+            self._held.later(guarded_call(self, partial(self._run, request)))
+            return
+        queue = self._broker.queues.find(self._vhost, request.queue, self._number)
+        command = commands.Get(request.consumer, request.session, request.no_ack)
+        answer = self._answer(request)
+
+        def got(result: Any) -> None:
+            self._counts.got(request, result, queue)
+            answer(result)
+
+        self._broker.consuming.get(queue, command, got)
+
+    def _settle(self, request: requests.AckRequest) -> None:
+        self._counts.acknowledged(request.consumer, request.msg_ids)
+        self._broker.consuming.settle(commands.Settle(request.consumer, request.msg_ids), late=True)
+
+    def _return(self, request: requests.RequeueRequest) -> None:
+        self._broker.consuming.settle(
+            commands.Return(request.consumer, request.msg_ids, request.failed)
+        )
+
+    def _discard(self, request: requests.RejectRequest) -> None:
+        self._broker.consuming.settle(
+            commands.Discard(request.consumer, request.msg_ids, request.failed)
+        )
+
+    def _set_aside(self, request: requests.SetAsideRequest) -> None:
+        reason = f"{request.reason} ({self._peer})"
+        self._broker.consuming.set_aside(request.consumer, request.index, request.msg_id, reason)
+
+    def _forget(self, request: requests.ForgetConsumerRequest) -> None:
+        self._counts.consumer_ended(request.consumer, request.session)
+        self._broker.consuming.forget(request.consumer, request.session, request.getter)
+
+    def _open_replies(self, request: requests.OpenRepliesRequest) -> None:
+        session = request.session
+
+        def take(table: Any, at: int) -> None:
+            if not self._held.full:
+                self._session.deliver_reply(session, table, at)
+                self._flush_later()
+
+        self._reply_names[request.name] = None
+        self._broker.replies.open(request.name, guarded_call(self, take))
+
+    def _close_replies(self, request: requests.CloseRepliesRequest) -> None:
+        self._reply_names.pop(request.name, None)
+        self._broker.replies.close(request.name)
+
+
+def _done(reply: Any) -> errors.Refusal | requests.RequestDone:
+    """Return the answer to a change of the definitions."""
+    return reply if isinstance(reply, errors.Refusal) else requests.RequestDone()
+
+
+_HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
+    requests.AuthenticateRequest: Client091._authenticate,
+    requests.UpdateSecretRequest: Client091._update_secret,
+    requests.OpenVhostRequest: Client091._open_vhost,
+    requests.CloseConnectionRequest: Client091._close_connection,
+    requests.SessionUpRequest: Client091._session_up,
+    requests.CheckChannelsRequest: Client091._check_channels,
+    requests.SessionDownRequest: Client091._session_down,
+    requests.QueueDeclareRequest: Client091._declare_queue,
+    requests.QueueDeleteRequest: Client091._delete_queue,
+    requests.QueuePurgeRequest: Client091._purge_queue,
+    requests.ExchangeDeclareRequest: Client091._declare_exchange,
+    requests.ExchangeDeleteRequest: Client091._delete_exchange,
+    requests.AddBindingRequest: Client091._bind,
+    requests.RemoveBindingRequest: Client091._unbind,
+    requests.PublishRequest: Client091._publish,
+    requests.ConsumeRequest: Client091._checkout,
+    requests.CancelRequest: Client091._cancel,
+    requests.SetCreditRequest: Client091._credit,
+    requests.GetRequest: Client091._get,
+    requests.AckRequest: Client091._settle,
+    requests.RequeueRequest: Client091._return,
+    requests.RejectRequest: Client091._discard,
+    requests.SetAsideRequest: Client091._set_aside,
+    requests.ForgetConsumerRequest: Client091._forget,
+    requests.TraceRequest: Client091._trace,
+    requests.OpenRepliesRequest: Client091._open_replies,
+    requests.CloseRepliesRequest: Client091._close_replies,
+}

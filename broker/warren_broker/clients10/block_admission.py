@@ -1,0 +1,81 @@
+"""The checks of a block from a client before any of its messages is routed.
+
+A block is refused for the same reasons as an AMQP 0.9.1 publish, with the same texts;
+`message_checks` has what both protocols require of a message's properties. All messages of a block
+are accepted, or none.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from warren_broker.access import message_checks
+from warren_wire import errors
+from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
+from warren_wire.block.block import BLOCK_MESSAGES_MAX, FORM_AMQP091, Block, BlockError
+from warren_wire.kernel import MessageTable, check_structure, flags_of, load_block
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLimits:
+    """The node's limits, in bytes.
+
+    message_bytes_max     one message's body (limits.message_size_max)
+    properties_bytes_max  one message's properties: as many as an AMQP 0.9.1 client could publish,
+                          with a content header of one frame (limits.frame_max)
+    """
+
+    message_bytes_max: int
+    properties_bytes_max: int
+
+    @classmethod
+    def of(cls, message_size_max: int, frame_max: int) -> BlockLimits:
+        """Return the limits for the settings of those names."""
+        return cls(message_size_max, frame_max - HEADER_FRAME_BYTES)
+
+
+def admit(data: bytes | memoryview, exchange: str, limits: BlockLimits) -> MessageTable:
+    """Return the messages of a block that was sent to an exchange; raises Refusal.
+
+    Their routes name that exchange, whatever the block says: a consumer is told where a message
+    was published, and the permission to publish was checked there.
+    """
+    try:
+        block = Block.decode(data, messages_max=BLOCK_MESSAGES_MAX, columns=False)
+        check_structure(block)
+    except BlockError as error:
+        raise errors.InvalidArgument(f"not a block: {error}") from error
+    if block.form != FORM_AMQP091:  # no check can read such properties
+        raise errors.InvalidArgument(
+            f"a block whose properties are of form {block.form}; give AMQP 0.9.1's, form "
+            f"{FORM_AMQP091}"
+        )
+    if not len(block):
+        raise errors.InvalidArgument("a block without messages; send none instead")
+    _check_sizes(block, limits.message_bytes_max)
+    try:
+        table = load_block(
+            block,
+            exchange=exchange.encode("utf-8", "surrogateescape"),
+            properties_max=limits.properties_bytes_max,
+        )
+    except BlockError as error:
+        raise errors.InvalidArgument(str(error)) from error
+    flags = flags_of(table, 0, table.count)
+    if flags & message_checks.LOOKED_AT:
+        _, refusal = message_checks.first_refused(table, 0, table.count, flags)
+        if refusal is not None:
+            raise refusal
+    return table
+
+
+def _check_sizes(block: Block, limit: int) -> None:
+    if block.body_offsets[-1] <= limit:
+        return  # none of them can exceed it
+    ends = block.body_offsets.tolist()
+    largest = max(end - start for start, end in itertools.pairwise(ends))
+    if largest > limit:
+        raise errors.ContentTooLarge(
+            f"message of {largest} bytes: at most {limit} are allowed (limits.message_size_max)"
+        )

@@ -1,0 +1,213 @@
+"""The requests of single-message links: consumers and publishers over AMQP 1.0."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from warren_broker.access.message_checks import first_refused
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.clients.publish_counts import PublishCounts
+from warren_broker.clients10 import link_requests
+from warren_broker.cluster.client.routed_runs import QueuePart
+from warren_broker.counting.counters import AMQP_10
+from warren_wire import errors
+from warren_wire.kernel import CC, USER_ID, Selection, distinct_routes
+from warren_wire.quoting import quoted
+
+log = logging.getLogger(__name__)
+CLASSIC: Final = {"x-queue-type": "classic"}
+NAMED_BYTES: Final = 150
+"""A temporary queue's name has the client's container and link if these are shorter together."""
+
+
+class _PublishedRun:
+    """The messages of one request on their way to their queues.
+
+    left    answers to come for each message
+    failed  messages that a queue did not take, or that have their outcome
+    open    messages without an outcome
+    """
+
+    def __init__(
+        self, asker: Asker, request: link_requests.PublishMessages, answer: Answer
+    ) -> None:
+        self._asker = asker
+        self._request = request
+        self._answer = answer
+        self._left = array("H", bytes(2 * request.table.count))
+        self._decided = bytearray(request.table.count)
+        self._open = request.table.count
+        self._counts = PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost)
+
+    def publish(self) -> None:
+        """Check and publish the messages, in order."""
+        request, table = self._request, self._request.table
+        first = 0
+        while first < table.count:
+            last, refusal = self._checked(first)
+            if last > first:
+                self._hand_over(first, last)
+            if refusal is None:
+                return
+            end = last + 1 if request.anonymous else table.count
+            self._open -= end - last
+            for at in range(last, end):
+                self._decided[at] = 1
+            self._tell(link_requests.PublishOutcomes(refused=[(last, refusal)]))
+            first = end
+
+    def _checked(self, first: int) -> tuple[int, errors.Refusal | None]:
+        """Return the first message that may not be published, and why not."""
+        request, table, access = self._request, self._request.table, self._asker.access
+        last, flags = table.count, request.flags
+        routes = distinct_routes(table, first, last)
+        last, refusal = access.refused_route(table, routes, first, last)
+        last, refused = first_refused(table, first, last, flags)
+        refusal = refused or refusal
+        if flags & (USER_ID | CC):
+            last, refused = access.refused_message(table, first, last, flags)
+            refusal = refused or refusal
+        return last, refusal
+
+    def _hand_over(self, first: int, last: int) -> None:
+        asker, request = self._asker, self._request
+        broker = asker.broker
+        self._counts.received(last - first, not request.settled)
+        queues: list[str] = []
+        selections: list[Selection] = []
+
+        def tap(parts: list[QueuePart]) -> None:
+            queues.extend(part.name for part in parts)
+
+        def routed(parts: list[Selection], kept: int) -> None:
+            unroutable = self._counts.routed(parts, 0, first, last)
+            selections.extend(parts)
+            for part in parts:
+                for at in part:
+                    self._left[at] += 1
+            if unroutable:
+                lost = [at for at in range(first, last) if not self._left[at]]
+                self._decide(lost)
+                if request.settled:
+                    self._counts.dropped(len(lost))
+                else:
+                    self._counts.answered(0, len(lost))
+                self._tell(link_requests.PublishOutcomes(released=lost))
+
+        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
+            if ok:
+                self._taken(selections[part])
+                return
+            positions = list(selections[part])
+            not_taken = set(positions if refused is None else refused)
+            self._rejected(queues[part], sorted(not_taken))
+            self._taken(at for at in positions if at not in not_taken)
+
+        broker.publishing.publish(
+            asker.vhost,
+            request.table,
+            first,
+            last,
+            routed,
+            asker.guard(confirmed),
+            request.flags,
+            tap=tap,
+            names=request.names,
+            counted=broker.cluster.queue_counts.published,
+            share=broker.publishing.shares.of(asker.connection),
+            refused=self._answer,
+        )
+
+    def _taken(self, positions: Iterable[int]) -> None:
+        accepted = []
+        for at in positions:
+            self._left[at] -= 1
+            if not self._left[at] and not self._decided[at]:
+                accepted.append(at)
+        if accepted:
+            if not self._request.settled:
+                self._counts.answered(len(accepted), 0)
+            self._decide(accepted)
+            self._tell(link_requests.PublishOutcomes(accepted=accepted))
+
+    def _rejected(self, queue: str, positions: Sequence[int]) -> None:
+        broker = self._asker.broker
+        record = broker.definitions.state.queue(self._asker.vhost, queue)
+        gone = record is None or broker.queues.absent(record)
+        by = link_requests.RejectedBy(queue, gone)
+        fresh = [at for at in positions if not self._decided[at]]
+        if fresh:
+            self._decide(fresh)
+            self._tell(link_requests.PublishOutcomes(rejected=[(at, by) for at in fresh]))
+
+    def _decide(self, positions: Sequence[int]) -> None:
+        self._open -= len(positions)
+        for at in positions:
+            self._decided[at] = 1
+
+    def _tell(self, outcomes: link_requests.PublishOutcomes) -> None:
+        if self._open:
+            self._answer(outcomes)
+        else:
+            self._answer(
+                link_requests.PublishOutcomes(
+                    outcomes.accepted,
+                    outcomes.released,
+                    outcomes.rejected,
+                    outcomes.refused,
+                    last=True,
+                )
+            )
+
+
+def _publish(asker: Asker, request: link_requests.PublishMessages, answer: Answer) -> None:
+    _PublishedRun(asker, request, answer).publish()
+
+
+def _declare_temporary(
+    asker: Asker, request: link_requests.DeclareTemporary, answer: Answer
+) -> None:
+    name = asker.broker.ids.name(_prefix(request.container, request.link))
+    asker.access.declare_queue(name, {})
+
+    def declared(reply: Any) -> None:
+        refused = isinstance(reply, errors.Refusal)
+        answer(reply if refused else link_requests.TemporaryDeclared(name))
+
+    asker.broker.declare_queue(
+        asker.vhost,
+        name,
+        durable=True,
+        exclusive=True,
+        arguments=CLASSIC,
+        connection=asker.connection,
+        server_named=True,
+        done=asker.guard(declared),
+    )
+
+
+def _prefix(container: str, link: str) -> str:
+    """Return what a temporary queue's name begins with, as in RabbitMQ."""
+    if len(container.encode()) + len(link.encode()) < NAMED_BYTES:
+        return f"amq.dyn-{container}-{link}-"
+    return "amq.dyn.gen-"
+
+
+def _delete_temporary(asker: Asker, request: link_requests.DeleteTemporary, answer: Answer) -> None:
+    def deleted(reply: Any) -> None:
+        if isinstance(reply, errors.Refusal) and not isinstance(reply, errors.NotFound):
+            log.info("temporary queue %s: %s", quoted(request.queue), reply.detail)
+
+    asker.broker.delete_queue(
+        asker.vhost, request.queue, False, False, asker.connection, asker.guard(deleted)
+    )
+
+
+LINK_HANDLERS: dict[type, Callable[[Asker, Any, Answer], None]] = {
+    link_requests.PublishMessages: _publish,
+    link_requests.DeclareTemporary: _declare_temporary,
+    link_requests.DeleteTemporary: _delete_temporary,
+}

@@ -1,0 +1,1 @@
+"""Counters of messages and of events."""

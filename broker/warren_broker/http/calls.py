@@ -1,0 +1,264 @@
+"""One HTTP request on its way to the node's resources."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from warren_broker.cluster.turns import Turns, Work
+from warren_broker.http.frames import ApiJob, NodeAsk, NodeReply
+from warren_broker.http.node_link import NodeLink
+from warren_broker.http.replies import (
+    HttpRefusal,
+    HttpReply,
+    bad_request,
+    not_authorised,
+    object_not_found,
+    refusal_of,
+)
+from warren_broker.http.sampling import Sampling
+from warren_wire.admin.statistic_values import DEFAULT_EXCHANGE
+from warren_wire.undecodable import NESTING_LEVELS_MAX, UNDECODABLE, nested_deeper
+
+TEXTS_OF_BOOLEANS: Final = {"true": True, "false": False}
+NO_OBJECT: Final = (b"", b"null", b"undefined")
+"""Bodies that RabbitMQ takes for an empty object."""
+QUEUES_PER_ASK: Final = 500
+R = TypeVar("R")
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """User and password of a request, and its client's address; the password is never shown."""
+
+    peer: str
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Credentials(peer={self.peer!r}, user={self.user!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCall:
+    """A request: its credentials have been checked.
+
+    names  the decoded segments of the path at the pattern's names
+    body   the bytes, see `fields`
+    tags   of the user
+    reason  why it is made, by the header X-Reason; content_type: of the body, with its parameters
+    sampling  of the counters for which rates are shown
+    """
+
+    link: NodeLink
+    job: ApiJob
+    credentials: Credentials
+    method: str
+    path: str
+    names: tuple[str, ...]
+    query: Mapping[str, str]
+    body: bytes
+    tags: tuple[str, ...]
+    sampling: Sampling
+    reason: str = ""
+    content_type: str = ""
+
+    # ------------------------------------------------------------ what the client says
+
+    def fields(self) -> dict[str, Any]:
+        """Return the body, an object in JSON; raises HttpRefusal."""
+        if self.body.strip() in NO_OBJECT:
+            return {}
+        found = decoded(self.body)
+        if not isinstance(found, dict):
+            raise bad_request(f"not_json: an object is expected, not a {type(found).__name__}")
+        return found
+
+    def pieces(self, kind: type[S]) -> S:
+        """Return those fields of a large body that a struct names, as JSON (msgspec.Raw).
+
+        Raises HttpRefusal. All other fields are passed over, and take no memory.
+        """
+        try:
+            return msgspec.json.decode(
+                b"{}" if self.body.strip() in NO_OBJECT else self.body, type=kind
+            )
+        except UNDECODABLE:
+            raise bad_request("not_json: an object is expected") from None
+
+    def chosen(self, *names: str) -> dict[str, Any]:
+        """Return these fields of the body, where they are given; others are ignored."""
+        given = self.fields()
+        return {name: given[name] for name in names if given.get(name) is not None}
+
+    def monitors(self) -> bool:
+        """Return whether the user sees what is of others."""
+        return bool({"administrator", "monitoring"}.intersection(self.tags))
+
+    def must_administer(self) -> None:
+        """Raise HttpRefusal unless the user is an administrator."""
+        if "administrator" not in self.tags:
+            raise not_authorised("User not authorised to access object")
+
+    # ------------------------------------------------------------ what the node is asked
+
+    async def totals(self) -> Any:
+        """Return what the nodes within reach count."""
+        return await self.get("/totals")
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        vhost: str | None = None,
+    ) -> NodeReply:
+        """Return the node's answer; raises HttpRefusal for its refusal."""
+        reply = await self.try_ask(method, path, body, vhost=vhost)
+        if reply.condition:
+            raise refusal_of(reply, method in ("GET", "DELETE"))
+        return reply
+
+    async def try_ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        vhost: str | None = None,
+    ) -> NodeReply:
+        """Return the node's answer, also when it is a refusal."""
+        who = self.credentials
+        return await self.link.ask(
+            NodeAsk(0, who.peer, who.user, who.password, method, path, body, vhost)
+        )
+
+    async def get(self, path: str, *, vhost: str | None = None) -> Any:
+        """Return what is at a path of the node."""
+        return (await self.ask("GET", path, vhost=vhost)).body
+
+    async def vhosts(self) -> list[str]:
+        """Return the names of the vhosts that the user sees."""
+        return [str(one["name"]) for one in await self.get("/vhosts")]
+
+    async def queues(self, vhost: str, *, counts: bool, pattern: str = "") -> list[dict[str, Any]]:
+        """Return the queues of a vhost, by name; pattern: it is found in their names."""
+        found: list[dict[str, Any]] = []
+        asked = {"count": str(QUEUES_PER_ASK), "counts": "true" if counts else "false"}
+        if pattern:
+            asked["pattern"] = pattern
+        while True:
+            after = {"after": found[-1]["name"]} if found else {}
+            page = await self.get(f"/queues?{urlencode({**asked, **after})}", vhost=vhost)
+            found += page
+            if len(page) < QUEUES_PER_ASK:
+                return found
+
+    async def queue(self, vhost: str, name: str, *, counts: bool) -> dict[str, Any]:
+        """Return one queue; raises HttpRefusal."""
+        if not name:
+            raise object_not_found()
+        asked = {"name": name, "counts": "true" if counts else "false"}
+        found = await self.get(f"/queues?{urlencode(asked)}", vhost=vhost)
+        if not found:
+            raise object_not_found()
+        return dict(found[0])
+
+    async def of_vhosts(self, ask: Any) -> list[Any]:
+        """Return what `ask(vhost)` returns of each vhost, joined; of one after the other.
+
+        Those with the tag `monitoring` see every vhost, and not what is in those of others; and a
+        vhost may be deleted meanwhile.
+        """
+        found: list[Any] = []
+        for vhost in await self.vhosts():
+            try:
+                found += await ask(vhost)
+            except HttpRefusal as refusal:
+                if refusal.reply.status != 404:
+                    raise
+        return found
+
+
+def decoded(data: bytes) -> Any:
+    """Parse JSON of a bounded size; raises HttpRefusal."""
+    try:
+        found = msgspec.json.decode(data)
+    except UNDECODABLE:
+        raise bad_request("not_json") from None
+    if nested_deeper(found, NESTING_LEVELS_MAX):
+        raise bad_request(f"not_json: nested deeper than {NESTING_LEVELS_MAX} levels")
+    return found
+
+
+def path_of(*segments: str, **query: str) -> str:
+    """Return the path of a resource of the node; the segments are encoded."""
+    path = "".join(f"/{quote(one, safe='')}" for one in segments)
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def boolean(name: str, value: Any) -> bool:
+    """Return a boolean, which clients may give as a text; raises HttpRefusal."""
+    if isinstance(value, str):
+        value = TEXTS_OF_BOOLEANS.get(value, value)
+    if not isinstance(value, bool):
+        raise bad_request(f"{name} is {value!r}; true or false is expected")
+    return value
+
+
+def whole_number(name: str, value: Any, least: int, most: int) -> int:
+    """Return a number, which clients may give as a text; raises HttpRefusal."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise bad_request(f"{name}={str(value)[:40]}: a number from {least} to {most} is expected")
+    return value
+
+
+def text(name: str, value: Any) -> str:
+    """Return a text; raises HttpRefusal."""
+    if not isinstance(value, str):
+        raise bad_request(f"{name} is {str(value)[:40]!r}; a text is expected")
+    return value
+
+
+def argument_table(value: Any) -> dict[str, Any]:
+    """Return the arguments of a declaration or binding; raises HttpRefusal.
+
+    An empty list is what some languages make of an empty map.
+    """
+    if value == []:
+        return {}
+    if not isinstance(value, dict):
+        raise bad_request("arguments is not an object")
+    return value
+
+
+def exchange_name(segment: str) -> str:
+    """Return the name of the exchange in a path."""
+    return "" if segment == DEFAULT_EXCHANGE else segment
+
+
+async def gathered(*asked: Any) -> list[Any]:
+    """Return the results of several asks that are under way at once."""
+    return list(await asyncio.gather(*asked))
+
+
+async def in_turns(work: Work[R]) -> R:
+    """Return what some work returns; other requests have their turns meanwhile."""
+    turns = Turns(work)
+    while not turns.turn():
+        await asyncio.sleep(0)
+    return turns.result
+
+
+def done(reply: NodeReply) -> HttpReply:
+    """Return the answer to a change: made is 201, whatever else is 204."""
+    return HttpReply(201 if reply.status == 201 else 204)

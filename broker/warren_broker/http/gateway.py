@@ -1,0 +1,328 @@
+"""The node's side of its HTTP API: it listens, runs the process, and answers its requests.
+
+The process speaks HTTP; this side checks every login and carries requests out as those of
+`/management` are, with the same resources and access checks. A socket pair is between the two:
+neither a slow client nor a large answer to format takes time of the node's event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from warren_broker.access.access import Access
+from warren_broker.access.requests import TokenAccepted
+from warren_broker.admin.caller import Asker
+from warren_broker.admin.dispatch import find_route, render_result
+from warren_broker.broker.broker import Broker
+from warren_broker.clients.connection_faults import guarded_call
+from warren_broker.clients.login import check_login, name_of
+from warren_broker.config import NodeConfig
+from warren_broker.counting.counters import HTTP_LABEL
+from warren_broker.http.frames import (
+    HIDDEN_CONDITION,
+    REPORT_METHOD,
+    ApiJob,
+    ApiListener,
+    FrameReader,
+    NodeReply,
+    ReceivedAsk,
+    decode_ask,
+    decode_body,
+    encode_frame,
+)
+from warren_broker.listeners.management_handlers import MANAGEMENT_HANDLERS
+from warren_broker.settings.http_settings import HttpSsl
+from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.net.stream import Stream
+from warren_wire import VERSION, errors
+from warren_wire.quoting import quoted
+
+log = logging.getLogger(__name__)
+API_WORKER: Final = "warren_broker.http.worker"
+HTTP_BACKLOG: Final = 128
+API_RESTART_MS: Final = 500
+API_RESTART_MS_MAX: Final = 60_000
+STEADY_MS: Final = 30_000
+"""After a run of that length the next restart is API_RESTART_MS later again."""
+API_STOP_MS: Final = 2_000
+API_REAP_MS: Final = 100
+
+
+class VhostHidden(errors.NotFound):
+    """A vhost that the user may not enter, which is answered as if there were none."""
+
+    condition = HIDDEN_CONDITION
+
+
+class _Asking:
+    """One request of the process, until it is answered."""
+
+    def __init__(
+        self, broker: Broker, connection: int, ask: ReceivedAsk, reply: Callable[..., None]
+    ):
+        self._broker = broker
+        self._connection = connection
+        self._ask = ask
+        self._reply = reply
+        self._answered = False
+
+    def begin(self) -> None:
+        """Check the login; then the request is carried out, or refused."""
+        ask = self._ask
+        login = (ask.user, ask.password, "PLAIN")
+        counted = HTTP_LABEL if ask.login else ""
+        check_login(self._broker, ask.peer, login, guarded_call(self, self._logged_in), counted)
+
+    def failed(self, fault: Exception) -> None:
+        """Answer an internal fault; it has been logged."""
+        self._refuse(errors.InternalError(f"a fault of the node: {type(fault).__name__}"))
+
+    def _logged_in(self, result: Any, why: str) -> None:
+        ask = self._ask
+        if isinstance(result, errors.Refusal):
+            if why:
+                log.error(
+                    "HTTP API: login of user %s from %s refused: %s",
+                    quoted(ask.user),
+                    ask.peer,
+                    why,
+                )
+            self._refuse(result)
+            return
+        rights = result.rights if isinstance(result, TokenAccepted) else None
+        access = Access(self._broker, ask.vhost or "", name_of(result, ask.user), rights)
+        try:
+            self._check_access(access)
+            self._carry_out(access)
+        except errors.Refusal as refusal:
+            self._refuse(refusal)
+
+    def _check_access(self, access: Access) -> None:
+        """Raise a Refusal unless the user may use the API, and enter the vhost.
+
+        What an administrator may do in a vhost without permissions there is checked as for all.
+        """
+        ask = self._ask
+        access.must_be("management", "use the HTTP API")
+        if ask.vhost is None:
+            return
+        if ask.vhost not in self._broker.definitions.state.scopes:
+            raise errors.NotFound(f"no vhost '{ask.vhost}'")
+        if "administrator" not in access.tags and access.held_in(ask.vhost) is None:
+            raise VhostHidden(f"no vhost '{ask.vhost}' for user '{access.user}'")
+
+    def _carry_out(self, access: Access) -> None:
+        ask = self._ask
+        found = find_route(ask.method, ask.path)
+        found.check(access.must_be, len(ask.body))
+        request = found.request(decode_body(ask))
+        guard = partial(guarded_call, self)
+        asker = Asker(
+            self._broker,
+            access.vhost,
+            access.user,
+            self._connection,
+            guard,
+            access.rights,
+            in_parts=False,
+        )
+
+        def answer(result: Any) -> None:
+            if isinstance(result, errors.Refusal):
+                self._refuse(result)
+            else:
+                self._send(NodeReply(ask.number, *render_result(request, result)))
+
+        MANAGEMENT_HANDLERS[type(request)](asker, request, guarded_call(self, answer))
+
+    def _refuse(self, refusal: errors.Refusal) -> None:
+        status, condition = refusal.http_status, refusal.condition
+        self._send(NodeReply(self._ask.number, status, refusal.detail, condition))
+
+    def _send(self, reply: NodeReply) -> None:
+        if not self._answered:
+            self._answered = True
+            self._reply(reply)
+
+
+class HttpApi:
+    """The ports of a node's HTTP API, and the process that serves them.
+
+    The ports stay open while a process that has ended is started again: clients wait.
+
+    listeners  the node's other ports, shown by the API
+    amqp       where clients connect: scheme, host, port
+
+    Invariant: `_stream` is None exactly while no process is connected
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        broker: Broker,
+        settings: NodeConfig,
+        listeners: list[ApiListener],
+        amqp: tuple[str, str, int],
+    ) -> None:
+        """Listen; raises OSError with the address."""
+        self._loop = loop
+        self._broker = broker
+        self._ports = settings.management.ports()
+        self._sockets: list[socket.socket] = []
+        try:
+            for port in self._ports:
+                self._sockets.append(_listening(port.ip, port.port))
+        except OSError:
+            self._close_sockets()
+            raise
+        own = [
+            ApiListener("https", port.ip, bound, str(port.certfile), str(port.cacertfile or ""))
+            if isinstance(port, HttpSsl)
+            else ApiListener("http", port.ip, bound)
+            for port, bound in zip(self._ports, self._bound(), strict=True)
+        ]
+        self._job = ApiJob(
+            node=settings.node,
+            version=VERSION,
+            default_queue_type="quorum" if settings.queues.default_type == "quorum" else "classic",
+            listeners=(*listeners, *own),
+            sockets=tuple(sock.fileno() for sock in self._sockets),
+            settings=settings.management.told(),
+            amqp=amqp,
+            timeout_ms=settings.limits.operation_timeout_ms,
+            connections_max=settings.limits.connections_max,
+        )
+        self.address = f"{own[0].ip}:{own[0].port}"
+        self._connection = broker.ids.connection()
+        self._reader = FrameReader()
+        self._stream: Stream | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._restart_ms = API_RESTART_MS
+        self._started_ms = 0
+        self._closed = False
+        self._start()
+        for one in own:
+            log.info("HTTP API at %s://%s:%d", one.protocol, one.ip, one.port)
+
+    def _bound(self) -> list[int]:
+        return [int(sock.getsockname()[1]) for sock in self._sockets]
+
+    # ------------------------------------------------------------ the process
+
+    def _start(self) -> None:
+        if self._closed:
+            return
+        self._started_ms = self._loop.clock.monotonic_ms()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = self._spawn(theirs.fileno())
+            except OSError as error:
+                ours.close()
+                log.error("HTTP API: its process cannot be started: %s", error)
+                self._start_later()
+                return
+        self._reader = FrameReader()
+        self._stream = Stream(self._loop, ours, self._received, self._lost, on_error=self._broken)
+        self._stream.send(encode_frame(self._job))
+
+    def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
+        paths = os.pathsep.join(path for path in sys.path if path)
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", API_WORKER, str(fd)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(fd, *(sock.fileno() for sock in self._sockets)),
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+
+    def _broken(self, error: Exception) -> None:
+        log.error("HTTP API: its process says what is no request", exc_info=error)
+        if self._stream is not None:
+            self._stream.abort(error)
+
+    def _lost(self, error: Exception | None) -> None:
+        """Handle the end of the process: the next one starts after a delay."""
+        self._stream = None
+        if self._process is not None:
+            self._reap(self._process, self._loop.clock.monotonic_ms())
+        if not self._closed:
+            log.error("HTTP API: its process has ended; it is started again")
+            self._start_later()
+
+    def _start_later(self) -> None:
+        if self._loop.clock.monotonic_ms() - self._started_ms > STEADY_MS:
+            self._restart_ms = API_RESTART_MS
+        self._loop.call_later(self._restart_ms, self._start)
+        self._restart_ms = min(self._restart_ms * 2, API_RESTART_MS_MAX)
+
+    def _reap(self, process: subprocess.Popen[bytes], since_ms: int) -> None:
+        if process.poll() is not None:
+            return
+        if self._loop.clock.monotonic_ms() - since_ms > API_STOP_MS:
+            process.kill()
+        self._loop.call_later(API_REAP_MS, lambda: self._reap(process, since_ms))
+
+    def stop(self) -> None:
+        """Accept no more, and have the process end; a repeat is harmless."""
+        self._closed = True
+        self._close_sockets()
+        if self._stream is not None:
+            self._stream.abort()
+
+    def kill(self) -> None:
+        """End the process without waiting: the node ends."""
+        self.stop()
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets:
+            sock.close()
+
+    # ------------------------------------------------------------ requests
+
+    def _received(self, data: bytes) -> None:
+        for frame in self._reader.feed(data):
+            ask = decode_ask(frame)
+            if ask.method == REPORT_METHOD:
+                self._broker.strangers.reported = decode_body(ask)
+                continue
+            _Asking(self._broker, self._connection, ask, partial(_reply, self._stream)).begin()
+
+
+def _reply(stream: Stream | None, reply: NodeReply) -> None:
+    """Send an answer to the process that has asked; another one would not know its number."""
+    if stream is None or stream.closed:
+        return
+    try:
+        data = encode_frame(reply)
+    except (OverflowError, TypeError) as error:
+        log.error("HTTP API: an answer that cannot be encoded: %s", error)
+        data = encode_frame(
+            NodeReply(reply.number, 500, f"the answer cannot be encoded: {error}", "internal")
+        )
+    stream.send(data)
+
+
+def _listening(ip: str, port: int) -> socket.socket:
+    """Return a listening socket; raises OSError with the address."""
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((ip, port))
+        made.listen(HTTP_BACKLOG)
+    except OSError as error:
+        made.close()
+        said = f"management: cannot listen on {ip}:{port}: {error.strerror}"
+        raise OSError(error.errno, said) from error
+    return made

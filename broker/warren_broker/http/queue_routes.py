@@ -1,0 +1,262 @@
+"""`/api/queues`: queues as RabbitMQ's HTTP API shows and changes them."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any, Final
+
+from warren_broker.http.binding_routes import bindings_of, shown_binding
+from warren_broker.http.calls import (
+    HttpCall,
+    argument_table,
+    boolean,
+    done,
+    gathered,
+    in_turns,
+    path_of,
+)
+from warren_broker.http.consumer_routes import consumers_of
+from warren_broker.http.listing import columns_of, paged, paging_of, sorts_of
+from warren_broker.http.messages import get_messages
+from warren_broker.http.queue_statistics import (
+    NO_RANGES,
+    shown_statistics,
+    statistics_of,
+    statistics_of_one,
+    wants,
+    wants_statistics,
+)
+from warren_broker.http.replies import HttpRefusal, HttpReply, bad_request
+from warren_broker.http.routing_table import HttpRoute, http_route
+from warren_broker.http.sample_ranges import Ranges, ranges_of
+from warren_broker.http.whole_cluster import nodes_alive
+from warren_wire.admin.queue_values import NO_DELIVERY_LIMIT
+
+BASIC: Final = frozenset(
+    {
+        *("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments", "node"),
+        *("leader", "members", "online", "state", "policy", "operator_policy"),
+        *("delivery_limit", "delayed_retry"),
+        "effective_policy_definition",
+    }
+)
+"""Columns that need no counts from the queues' leaders."""
+COUNTS: Final = {
+    "messages": "messages",
+    "messages_ready": "messages_ready",
+    "messages_unacknowledged": "messages_unacknowledged",
+    "messages_dlx": "messages_dlx",
+    "message_bytes_dlx": "message_bytes_dlx",
+    "message_bytes": "message_bytes",
+    "message_bytes_ready": "bytes_ready",
+    "message_bytes_unacknowledged": "bytes_unacknowledged",
+    "consumers": "consumer_count",
+    "messages_delayed": "messages_delayed",
+    "messages_claimed": "messages_claimed",
+    "messages_staged": "messages_staged",
+    "messages_set_aside": "messages_set_aside",
+    "duplicates_dropped": "duplicates_dropped",
+}
+"""Keys of counts, and what the node calls them; the last five are Warren's."""
+SAMPLED_QUEUES_MAX: Final = 100
+"""Queues of a list or page that are shown with samples: of each a node has up to 17 KB."""
+
+
+def shown_queue(queue: dict[str, Any], alive: set[str], counts: bool) -> dict[str, Any]:
+    """Return a queue with RabbitMQ's keys.
+
+    alive   the nodes that run
+    counts  whether the counts are known
+    """
+    leader, members = queue["leader"], list(queue["replicas"])
+    shown = {
+        "name": queue["name"],
+        "vhost": queue["vhost"],
+        "type": queue["type"],
+        "durable": queue["durable"],
+        "auto_delete": queue["auto_delete"],
+        "exclusive": queue["exclusive"],
+        "arguments": queue["arguments"],
+        "node": leader or (members[0] if members else None),
+        "state": "running" if leader in alive else "down",
+        "policy": queue["policy"] or None,
+        "operator_policy": queue["operator_policy"] or None,
+        "effective_policy_definition": queue["effective_policy_definition"],
+    }
+    if queue["type"] == "quorum" or len(members) > 1:
+        online = [node for node in members if node in alive]
+        limit = queue["delivery_limit"]
+        shown |= {
+            "leader": leader or None,
+            "members": members,
+            "online": online,
+            "delivery_limit": "unlimited" if limit == NO_DELIVERY_LIMIT else limit,
+            "delayed_retry": queue["delayed_retry"],
+        }
+    if counts:
+        shown |= {key: queue[name] for key, name in COUNTS.items()}
+    return shown
+
+
+def _needs_counts(call: HttpCall) -> bool:
+    if call.query.get("disable_stats") == "true":
+        return call.query.get("enable_queue_totals") == "true"
+    columns = columns_of(call.query)
+    return columns is None or not BASIC.issuperset(filter(None, columns))
+
+
+async def _sampled(call: HttpCall, shown: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
+    try:
+        known = await statistics_of_one(call, shown["vhost"], shown["name"], True)
+    except HttpRefusal as refusal:
+        if refusal.reply.status != 404:  # deleted meanwhile
+            raise
+        known = None
+    return shown | shown_statistics(known, ranges, round(time.time() * 1000))
+
+
+async def _with_statistics(
+    call: HttpCall, queues: list[dict[str, Any]], ranges: Ranges = NO_RANGES
+) -> list[dict[str, Any]]:
+    """Return queues with their rates and `message_stats`; the nodes are asked once per vhost.
+
+    ranges  of few queues, of which the nodes are asked for each; many are shown without samples
+    """
+    samples = ranges.lengths is not None or ranges.msg_rates is not None
+    if samples and len(queues) <= SAMPLED_QUEUES_MAX:
+        return await gathered(*(_sampled(call, one, ranges) for one in queues))
+    found: dict[str, Any] = {}
+    for vhost in dict.fromkeys(one["vhost"] for one in queues):
+        try:
+            found[vhost] = await statistics_of(call, vhost)
+        except HttpRefusal as refusal:
+            if refusal.reply.status != 404:  # deleted meanwhile
+                raise
+            found[vhost] = {}
+    return [one | shown_statistics(found[one["vhost"]].get(one["name"])) for one in queues]
+
+
+async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
+    """List queues; of a page that is sorted by what needs no counts, only its queues are counted.
+
+    Otherwise a page of a hundred would have every leader of ten thousand queues asked.
+    """
+    counts, statistics = _needs_counts(call), wants_statistics(call)
+    ranges = ranges_of(call.query)
+    few = paging_of(call.query) is not None and BASIC.issuperset(
+        one.split(".")[0] for one in sorts_of(call.query)
+    )
+    alive = await nodes_alive(call)
+    counted = counts and not few
+    if vhost is None:
+        found = await call.of_vhosts(partial(call.queues, counts=counted))
+    else:
+        found = await call.queues(vhost, counts=counted)
+    shown = [shown_queue(one, alive, counted) for one in found]
+    if not few and not statistics:
+        return HttpReply(200, shown)
+    if not few and (paging_of(call.query) is None or not ranges):
+        return HttpReply(200, await _with_statistics(call, shown, ranges))
+    if not few:  # sorted by what the statistics give
+        listed = await _with_statistics(call, shown)
+        page = await in_turns(paged(listed, call.query))
+        page["items"] = await _with_statistics(call, page["items"], ranges)
+        return HttpReply(200, page)
+    page = await in_turns(paged(shown, call.query))
+    if counts:
+        page["items"] = await gathered(*(_counted(call, one, alive) for one in page["items"]))
+    if statistics:
+        page["items"] = await _with_statistics(call, page["items"], ranges)
+    return HttpReply(200, page)
+
+
+async def _counted(call: HttpCall, shown: dict[str, Any], alive: set[str]) -> dict[str, Any]:
+    asked = {"name": shown["name"], "counts": "true"}
+    found = await call.get(path_of("queues", **asked), vhost=shown["vhost"])
+    return shown_queue(found[0], alive, True) if found else shown
+
+
+async def _list(call: HttpCall) -> HttpReply:
+    return await _listed(call, None)
+
+
+async def _list_vhost(call: HttpCall) -> HttpReply:
+    return await _listed(call, call.names[0])
+
+
+async def _get(call: HttpCall) -> HttpReply:
+    counts, ranges = _needs_counts(call), ranges_of(call.query)
+    vhost, name = call.names
+    found = await call.queue(vhost, name, counts=counts)
+    shown = shown_queue(found, await nodes_alive(call), counts)
+    if wants_statistics(call):
+        known = await statistics_of_one(call, vhost, name, bool(ranges))
+        shown |= shown_statistics(known, ranges, round(time.time() * 1000))
+    if wants(call, "consumer_details"):
+        shown["consumer_details"] = await consumers_of(call, vhost, name)
+    return HttpReply(200, shown)
+
+
+async def _put(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    given = call.chosen("durable", "auto_delete", "arguments")
+    body: dict[str, Any] = {
+        key: boolean(key, given[key]) for key in ("durable", "auto_delete") if key in given
+    }
+    body["arguments"] = argument_table(given.get("arguments", {}))
+    return done(await call.ask("PUT", path_of("queues", name), body, vhost=vhost))
+
+
+async def _delete(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    await call.queue(vhost, name, counts=False)
+    flags = {key: "true" for key in ("if-empty", "if-unused") if call.query.get(key) == "true"}
+    return done(await call.ask("DELETE", path_of("queues", name, **flags), vhost=vhost))
+
+
+async def _purge(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    return done(await call.ask("DELETE", path_of("queues", name, "messages"), vhost=vhost))
+
+
+async def _act(call: HttpCall) -> HttpReply:
+    """Refuse an action as RabbitMQ 4.3 does, which knows none any more."""
+    call.must_administer()
+    await _must_exist(call)
+    action = call.fields().get("action")
+    if action is None:
+        raise bad_request("[key_missing,action]")
+    raise bad_request(f"unknown action {str(action)[:100]!r}")
+
+
+async def _bindings(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    await call.queue(vhost, name, counts=False)
+    found = await bindings_of(call, vhost, dstq=name)
+    return HttpReply(200, [shown_binding(vhost, one) for one in found])
+
+
+async def _must_exist(call: HttpCall) -> None:
+    vhost, name = call.names
+    asked = path_of("queues", name=name, counts="false")
+    if not await call.get(asked, vhost=vhost):
+        raise HttpRefusal(404, "not_found", "queue_not_found")
+
+
+async def _messages(call: HttpCall) -> HttpReply:
+    vhost, name = call.names
+    await _must_exist(call)
+    return HttpReply(200, await get_messages(call, vhost, name))
+
+
+ROUTES: tuple[HttpRoute, ...] = (
+    http_route("/queues", GET=_list),
+    http_route("/queues/detailed", GET=_list),
+    http_route("/queues/:vhost", GET=_list_vhost),
+    http_route("/queues/:vhost/:queue", GET=_get, PUT=_put, DELETE=_delete),
+    http_route("/queues/:vhost/:queue/bindings", GET=_bindings),
+    http_route("/queues/:vhost/:queue/actions", POST=_act),
+    http_route("/queues/:vhost/:queue/contents", DELETE=_purge),
+    http_route("/queues/:vhost/:queue/get", POST=_messages),
+)

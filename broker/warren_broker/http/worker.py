@@ -1,0 +1,135 @@
+"""The process of a node's HTTP API: `python -m warren_broker.http.worker FD`.
+
+FD is a socket to the node that started it. The first frame is the job; the end of the stream is the
+order to stop, and comes by itself when the node dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+import ssl
+import sys
+from typing import Any, Final
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from warren_broker.http.application import HttpApplication
+from warren_broker.http.bounded_connection import HEADERS_BYTES_MAX, IDLE_S, BoundedConnection
+from warren_broker.http.doors import HttpDoors
+from warren_broker.http.node_link import NodeLink, end
+from warren_broker.settings.http_settings import HttpSsl, ManagementSettings
+from warren_wire.errors import FrameError
+from warren_wire.sessions import pika_properties
+
+log = logging.getLogger("warren_broker.http")
+API_NICENESS: Final = 5
+API_REPORT_S: Final = 1.0
+CERTIFICATES_S: Final = 10.0
+"""Interval in which changed certificates are read."""
+
+
+async def serve(node: socket.socket) -> None:
+    """Serve until the node ends."""
+    try:
+        link, frames = await NodeLink.opened(node)
+    except (ConnectionError, FrameError):
+        return
+    application = HttpApplication(link, link.job)
+    config = Config(
+        application,
+        lifespan="off",
+        interface="asgi3",
+        ws="none",
+        http="h11",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=IDLE_S,
+        h11_max_incomplete_event_size=HEADERS_BYTES_MAX,
+    )
+    config.load()
+    settings = ManagementSettings.model_validate(link.job.settings)
+    state = ServerState()
+    state.default_headers = [(b"server", b"Warren")]
+    doors = HttpDoors(
+        lambda newcomer: BoundedConnection(newcomer, config, state),
+        settings.http.unauthenticated_per_address_max,
+    )
+    reading = [asyncio.ensure_future(_report(link, doors, application))]
+    for port, fd in zip(settings.ports(), link.job.sockets, strict=True):
+        context = None
+        if isinstance(port, HttpSsl):
+            context = port.context()
+            reading.append(asyncio.ensure_future(_read_again(port, context)))
+        doors.listen(socket.socket(fileno=fd), context)
+    gc.freeze()
+    await link.run(frames)
+
+
+async def _report(link: NodeLink, doors: HttpDoors, application: HttpApplication) -> None:
+    """Tell the node, for its metrics, what clients without a login take here."""
+    told: dict[str, tuple[int, int, int, int]] = {}
+    while True:
+        now = {
+            "http_connections": doors.turns.counts(),
+            "http_logins": application.logins.turns.counts(),
+        }
+        if now != told:
+            link.report(now)
+            told = now
+        await asyncio.sleep(API_REPORT_S)
+
+
+async def _read_again(port: HttpSsl, context: ssl.SSLContext) -> None:
+    """Read certificate and key again when they change; new connections have them."""
+    known = _changed_at(port)
+    while True:
+        await asyncio.sleep(CERTIFICATES_S)
+        now = _changed_at(port)
+        if now == known:
+            continue
+        known = now
+        try:
+            context.load_cert_chain(port.certfile, port.keyfile, port.password)
+        except (OSError, ssl.SSLError) as error:
+            log.error("management.ssl: the changed certificate cannot be used: %s", error)
+
+
+def _changed_at(port: HttpSsl) -> list[Any]:
+    found = []
+    for path in (port.certfile, port.keyfile):
+        try:
+            found.append(None if path is None else path.stat().st_mtime_ns)
+        except OSError:
+            found.append(None)
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Serve with the node at the other end of a socket."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    for name in ("uvicorn", "pika"):  # lines that any client could provoke
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    pika_properties.install()
+    os.nice(API_NICENESS)
+    asyncio.run(_until_the_end(socket.socket(fileno=int(arguments[0]))))
+    return 0
+
+
+async def _until_the_end(node: socket.socket) -> None:
+    try:
+        await serve(node)
+    except (OSError, ssl.SSLError) as error:
+        log.error("the HTTP API cannot be served: %s", error)
+        os._exit(1)
+    end()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,308 @@
+"""A reading as Prometheus's text, with RabbitMQ's names."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from warren_broker.cluster.allocator import Allocated, allocated
+from warren_broker.cluster.led_queues import MemberCounts
+from warren_broker.cluster.process_facts import (
+    disk_free_bytes,
+    open_files,
+    resident_bytes,
+    resident_kinds,
+)
+from warren_broker.config import AlarmSettings
+from warren_broker.counting.counters import FAMILIES
+from warren_broker.counting.message_stats import COUNTED
+from warren_broker.metrics.detailed import PREFIX, chosen
+from warren_broker.metrics.memory_breakdown import memory_families
+from warren_broker.metrics.readings import LINKS, SHOVELS, STATIC_SHOVELS, NodeReading
+from warren_broker.process.certificate_ends import CertificateEnd, first_ends
+from warren_raft.runtime.group import LogPosition
+from warren_wire import VERSION
+
+COUNTS: Final[tuple[tuple[str, str], ...]] = (
+    ("rabbitmq_queue_messages_ready", "Messages that can be delivered"),
+    ("rabbitmq_queue_messages_unacked", "Messages delivered and not acknowledged"),
+    ("rabbitmq_queue_messages", "All messages of the queue"),
+    ("rabbitmq_queue_messages_ready_bytes", "Bytes of the messages that can be delivered"),
+    ("rabbitmq_queue_consumers", "Consumers of the queue"),
+    ("warren_queue_messages_delayed", "Messages that wait for their next delivery"),
+    ("warren_queue_messages_dead_lettering", "Dead letters kept until they are confirmed"),
+    ("warren_queue_messages_claimed", "Messages in claims"),
+)
+"""Name and text of each field of `MemberCounts`."""
+COUNTERS: Final[dict[str, tuple[str, str]]] = {
+    "publish": ("queue_messages_published", "Messages published to the queue"),
+    "deliver": ("queue_messages_delivered_ack", "Messages delivered, to be acknowledged"),
+    "deliver_no_ack": ("queue_messages_delivered", "Messages delivered without acknowledgement"),
+    "get": ("queue_get_ack", "Messages fetched by basic.get, to be acknowledged"),
+    "get_no_ack": ("queue_get", "Messages fetched by basic.get, without acknowledgement"),
+    "get_empty": ("queue_get_empty", "basic.get that found no message"),
+    "redeliver": ("queue_messages_redelivered", "Messages delivered again"),
+    "ack": ("queue_messages_acked", "Messages acknowledged"),
+}
+"""Name and text of each of `message_stats.COUNTED`."""
+POSITIONS: Final[tuple[tuple[str, str], ...]] = (
+    ("rabbitmq_raft_term", "Current term"),
+    ("rabbitmq_raft_commit_index", "Last committed entry"),
+    ("rabbitmq_raft_last_applied", "Last applied entry"),
+    ("rabbitmq_raft_last_written_index", "Last entry on this node's disk"),
+    ("rabbitmq_raft_snapshot_index", "Last entry of the newest snapshot"),
+)
+"""Name and text of each field of `LogPosition`."""
+
+
+MEMORY_BREAKDOWN: Final = "memory-breakdown"
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapeView:
+    """What a scrape asks for.
+
+    endpoint    RabbitMQ's word for it
+    per_object  metrics of each queue, instead of sums
+    groups      RabbitMQ's words of the metrics that are shown (`detailed.GROUPS`); None: all are
+    vhosts      with groups: objects in other vhosts are left out; None: none are
+    """
+
+    endpoint: str
+    per_object: bool
+    groups: tuple[str, ...] | None = None
+    vhosts: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReading:
+    """What the operating system says of the process and its disk."""
+
+    resident_bytes: int
+    open_files: int
+    open_files_max: int
+    disk_free_bytes: int
+    certificates: list[CertificateEnd]
+    allocated: Allocated | None
+    resident_kinds: dict[str, int]
+
+    @classmethod
+    def taken(cls, data_dir: Path, certificates: Iterable[Path]) -> ProcessReading:
+        """Ask the operating system; may wait for the disk."""
+        return cls(
+            resident_bytes(),
+            open_files(),
+            resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+            disk_free_bytes(data_dir),
+            first_ends(certificates),
+            allocated(),
+            resident_kinds(),
+        )
+
+
+def text(
+    reading: NodeReading, process: ProcessReading, limits: AlarmSettings, view: ScrapeView
+) -> bytes:
+    """Return the metrics in the text format 0.0.4."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Readings(reading, process, limits, view))
+    return generate_latest(registry)
+
+
+class _Readings(Collector):
+    def __init__(
+        self, reading: NodeReading, process: ProcessReading, limits: AlarmSettings, view: ScrapeView
+    ) -> None:
+        self._reading = reading
+        self._process = process
+        self._limits = limits
+        self._view = view
+        self._per_object = view.per_object
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: the registry is for one reading."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each family once."""
+        if self._view.endpoint == MEMORY_BREAKDOWN:
+            yield from self._identity()
+            process = self._process
+            known = process.resident_bytes, process.resident_kinds, process.allocated
+            yield from memory_families(*known)
+            return
+        groups = self._view.groups
+        shown = self._all()
+        yield from shown if groups is None else chosen(shown, groups, self._view.vhosts)
+
+    def _all(self) -> Iterator[Metric]:
+        yield from self._identity()
+        yield from self._node()
+        yield from self._certificates()
+        yield from self._strangers()
+        yield from self._transfers()
+        yield from self._counters()
+        yield from self._queues() if self._per_object else self._totals()
+        if self._per_object:
+            yield from self._used()
+        yield from self._raft()
+
+    def _identity(self) -> Iterator[Metric]:
+        build = {
+            "product_name": "Warren",
+            "product_version": VERSION,
+            "prometheus_client_version": version("prometheus-client"),
+        }
+        identity = {
+            "rabbitmq_node": self._reading.node,
+            "rabbitmq_cluster": self._reading.cluster,
+            "rabbitmq_endpoint": self._view.endpoint,
+        }
+        for name, said, labels in (
+            ("build_info", "Versions of the broker", build),
+            ("identity_info", "The node and its cluster", identity),
+        ):
+            info = GaugeMetricFamily(PREFIX + name, said, labels=list(labels))
+            info.add_metric(list(labels.values()), 1)
+            yield info
+
+    def _node(self) -> Iterator[Metric]:
+        reading, process, limits = self._reading, self._process, self._limits
+        for name, said, value in (
+            ("connections", "Connections with an open vhost", reading.connections),
+            ("channels", "Channels open", reading.channels),
+            ("consumers", "Consumers of the queues led here", reading.total.consumers),
+            ("queues", "Queues led here", reading.led),
+            ("process_resident_memory_bytes", "Memory used", process.resident_bytes),
+            ("resident_memory_limit_bytes", "Memory alarm", limits.memory_high_watermark_bytes),
+            ("disk_space_available_bytes", "Disk space available", process.disk_free_bytes),
+            ("disk_space_available_limit_bytes", "Disk alarm", limits.disk_free_limit_bytes),
+            ("process_open_fds", "Open file descriptors", process.open_files),
+            ("process_max_fds", "Their limit", process.open_files_max),
+            ("alarms_memory_used_watermark", "1: memory alarm", "memory" in reading.alarms),
+            ("alarms_free_disk_space_watermark", "1: disk alarm", "disk" in reading.alarms),
+        ):
+            yield GaugeMetricFamily(PREFIX + name, said, value=int(value))
+        memory = GaugeMetricFamily(
+            "warren_allocator_bytes", "What the C library's allocator holds", labels=["part"]
+        )
+        if process.allocated is not None:
+            for part, size in process.allocated._asdict().items():
+                memory.add_metric([part], size)
+        yield memory
+
+    def _certificates(self) -> Iterator[Metric]:
+        ends = GaugeMetricFamily(
+            "warren_certificate_not_after_seconds",
+            "End of the file's certificate that ends first, seconds since 1970",
+            labels=["file"],
+        )
+        for one in self._process.certificates:
+            ends.add_metric([str(one.file)], one.ends.timestamp())
+        yield ends
+
+    def _strangers(self) -> Iterator[Metric]:
+        """Yield what clients take before their login."""
+        begun = GaugeMetricFamily(
+            "warren_before_login",
+            "Connections before their login, and logins, that have a place or wait for one",
+            labels=["what", "state"],
+        )
+        ended = CounterMetricFamily(
+            "warren_before_login_turned_away",
+            "Those that were ended: refused one, or lost it to another",
+            labels=["what", "reason"],
+        )
+        for what, (held, waiting, refused, evicted) in self._reading.strangers.items():
+            begun.add_metric([what, "place"], held)
+            begun.add_metric([what, "waiting"], waiting)
+            ended.add_metric([what, "refused"], refused)
+            ended.add_metric([what, "evicted"], evicted)
+        yield from (begun, ended)
+
+    def _transfers(self) -> Iterator[Metric]:
+        for family, said in (
+            (SHOVELS, "Shovels"),
+            (STATIC_SHOVELS, "Static shovels"),
+            (LINKS, "Federation links"),
+        ):
+            metric = GaugeMetricFamily(PREFIX + family, f"{said} of this node", labels=["status"])
+            for (of, status), count in self._reading.transfers.items():
+                if of == family:
+                    metric.add_metric([status], count)
+            yield metric
+
+    def _counters(self) -> Iterator[Metric]:
+        found = self._reading.counters
+        for name, family in FAMILIES.items():
+            metric = CounterMetricFamily(PREFIX + name, family.text, labels=list(family.labels))
+            for (counter, labels), count in found.items():
+                if counter == name:
+                    metric.add_metric(list(labels), count)
+            yield metric
+
+    def _totals(self) -> Iterator[Metric]:
+        for (name, said), value in zip(COUNTS, self._reading.total, strict=True):
+            yield GaugeMetricFamily(name, said, value=value)
+
+    def _queues(self) -> Iterator[Metric]:
+        labels = ["vhost", "queue"]
+        for at, (name, said) in enumerate(COUNTS):
+            metric = GaugeMetricFamily(name, said, labels=labels)
+            for queue in self._reading.queues:
+                if queue.counts is not None:
+                    metric.add_metric([queue.vhost, queue.name], queue.counts[at])
+            yield metric
+        info = GaugeMetricFamily(
+            PREFIX + "queue_info",
+            "1 for each queue with a member here",
+            labels=[*labels, "queue_type", "membership"],
+        )
+        for queue in self._reading.queues:
+            membership = "follower" if queue.counts is None else "leader"
+            info.add_metric([queue.vhost, queue.name, queue.queue_type, membership], 1)
+        yield info
+
+    def _used(self) -> Iterator[Metric]:
+        """Yield what clients of this node did with each queue."""
+        for at, key in enumerate(COUNTED):
+            name, said = COUNTERS[key]
+            metric = CounterMetricFamily(PREFIX + name, said, labels=["vhost", "queue"])
+            for queue in self._reading.counted:
+                metric.add_metric([queue.vhost, queue.name], queue.counts[at])
+            yield metric
+
+    def _raft(self) -> Iterator[Metric]:
+        """Yield the positions of the definitions' log, and per object of each queue's."""
+        for at, (name, said) in enumerate(POSITIONS):
+            metric = GaugeMetricFamily(name, said)
+            if self._reading.definitions is not None:
+                labels = {"ra_system": "coordination"}
+                metric.add_sample(name, labels, self._reading.definitions[at])
+            for queue in self._reading.queues:
+                labels = {"vhost": queue.vhost, "queue": queue.name}
+                metric.add_sample(name, labels, queue.position[at])
+            yield metric
+        yield GaugeMetricFamily(
+            "warren_raft_entries_damaged",
+            "Entries of the log that are unreadable here and not repaired yet",
+            value=self._reading.damaged,
+        )
+        yield CounterMetricFamily(
+            "warren_raft_entries_repaired",
+            "Unreadable entries that other members have sent",
+            value=self._reading.repaired,
+        )
+
+
+assert len(COUNTS) == len(MemberCounts._fields), "a text for each count"
+assert {*COUNTERS} == {*COUNTED}, "a name for each count"
+assert len(POSITIONS) == len(LogPosition._fields), "a text for each position"

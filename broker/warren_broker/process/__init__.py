@@ -1,0 +1,1 @@
+"""Of the process: its logs, its files, its certificates' ends."""

@@ -1,0 +1,1 @@
+"""Settings of single parts, which `config.py` reads."""

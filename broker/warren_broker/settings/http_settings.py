@@ -1,0 +1,105 @@
+"""The table `management` of a node's configuration; names are those of RabbitMQ's plugin."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from warren_wire.tls.contexts import server_side
+
+
+class _ManagementTable(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+def _is_ip(value: str) -> str:
+    return str(ipaddress.ip_address(value))
+
+
+class HttpTcp(_ManagementTable):
+    """Where the HTTP API is served without TLS."""
+
+    port: int = Field(15_672, ge=0, le=65_535)
+    ip: str = "127.0.0.1"
+
+    _ip = field_validator("ip")(_is_ip)
+
+
+class HttpSsl(_ManagementTable):
+    """Where the HTTP API is served with TLS, and its certificates, in PEM format."""
+
+    port: int = Field(15_671, ge=0, le=65_535)
+    ip: str = "127.0.0.1"
+    certfile: Path
+    keyfile: Path | None = Field(None, description="by default in certfile")
+    password: str | None = Field(None, repr=False, description="of the key")
+    cacertfile: Path | None = Field(None, description="authorities of accepted certificates")
+    verify: Literal["verify_none", "verify_peer"] = "verify_none"
+    fail_if_no_peer_cert: bool = False
+
+    _ip = field_validator("ip")(_is_ip)
+
+    @model_validator(mode="after")
+    def _can_verify(self) -> HttpSsl:
+        if self.verify == "verify_peer" and self.cacertfile is None:
+            raise ValueError(
+                "management.ssl.verify='verify_peer' needs management.ssl.cacertfile, the "
+                "certificate authorities that are accepted"
+            )
+        if self.fail_if_no_peer_cert and self.verify != "verify_peer":
+            raise ValueError(
+                "management.ssl.fail_if_no_peer_cert=true needs management.ssl.verify='verify_peer'"
+            )
+        return self
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context of the port; raises OSError, ssl.SSLError for unusable files."""
+        made = server_side()
+        made.load_cert_chain(self.certfile, self.keyfile, self.password)
+        if self.verify == "verify_peer":
+            made.load_verify_locations(self.cacertfile)
+            needed = ssl.CERT_REQUIRED if self.fail_if_no_peer_cert else ssl.CERT_OPTIONAL
+            made.verify_mode = needed
+        return made
+
+
+class HttpBounds(_ManagementTable):
+    """Bounds on requests."""
+
+    max_body_size: int = Field(
+        20_000_000, ge=1_000, le=100_000_000, description="of a request, in bytes"
+    )
+    unauthenticated_per_address_max: int = Field(
+        64, ge=1, le=256, description="connections without a login of one address, or IPv6 /64"
+    )
+    logins_per_address_max: int = Field(
+        32, ge=1, description="logins of one address at once; a wrong one takes a second"
+    )
+
+
+class ManagementSettings(_ManagementTable):
+    """The HTTP API."""
+
+    enabled: bool = False
+    ui: bool = Field(True, description="serve the management UI, too")
+    tcp: HttpTcp | None = Field(None, description="by default there, unless ssl is given alone")
+    ssl: HttpSsl | None = None
+    http: HttpBounds = HttpBounds()
+    rates_mode: Literal["basic", "none"] = Field("basic", description="none: no rates")
+    collect_statistics_interval: int = Field(
+        5_000, ge=100, le=60_000, description="between samples, in milliseconds"
+    )
+    path_prefix: str = Field("", pattern="^(/[A-Za-z0-9._~-]+)*$", max_length=255)
+
+    def ports(self) -> list[HttpTcp | HttpSsl]:
+        """Return where to listen: as in RabbitMQ, with TLS alone where only that is configured."""
+        plain = self.tcp if self.tcp is not None or self.ssl is not None else HttpTcp()
+        return [port for port in (plain, self.ssl) if port is not None]
+
+    def told(self) -> dict[str, Any]:
+        """Return what the process of the API is told of this."""
+        return self.model_dump(mode="json")

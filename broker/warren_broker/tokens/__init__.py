@@ -1,0 +1,1 @@
+"""Tokens: their keys, how these are fetched, logins with them."""

@@ -1,0 +1,1 @@
+"""Messages brought from and to other brokers: shovels, federation."""

@@ -1,0 +1,355 @@
+"""A shovel's connection to one of its ends over AMQP 1.0: Proton's engine in pika's loop."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, Final
+
+from pika.adapters.utils.nbio_interface import AbstractStreamProtocol
+
+from warren_wire import relay_names
+from warren_wire.amqp10.client import CONNECTION, SESSION, TRANSPORT, ClientEngine, ClientLink
+from warren_wire.amqp10.proton import Condition, Link, Session, Terminus
+from warren_wire.certificate_login import EXTERNAL
+from warren_wire.errors import InvalidArgument
+from warren_wire.links.uris import CONNECT_MS, LOGIN_ANONYMOUS, LOGIN_PLAIN, OWN_CLUSTER, ShovelUri
+from warren_wire.sessions.connection091 import SPEAKS_TLS, TLS_ALERT
+from warren_wire.sessions.endpoint import in_words, tls_of
+from warren_wire.sessions.locate import OwnNode, locate
+from warren_wire.sessions.pika_connections import IOServices
+
+IDLE_MS: Final = 20_000
+"""Silence after which the peer counts as dead, unless the URI says another time."""
+TICK_S: Final = 1.0
+CLOSE_ANSWER_S: Final = 2.0
+"""How long the peer may take to answer a close."""
+_MECHANISMS: Final = {
+    LOGIN_PLAIN: "PLAIN",
+    LOGIN_ANONYMOUS: "ANONYMOUS",
+    EXTERNAL.lower(): EXTERNAL,
+}
+_FORCED: Final = ("amqp:connection:forced",)
+"""Conditions of a connection's end that are not about what was sent on it."""
+_OVER: Final = {SESSION: "it has ended the session", CONNECTION: "it has closed the connection"}
+_UNAUTHORIZED: Final = "amqp:unauthorized-access"
+_NOT_AMQP: Final = "amqp:connection:framing-error"
+_IDLE: Final = "amqp:resource-limit-exceeded"
+
+
+class _Stream(AbstractStreamProtocol):  # type: ignore[misc]
+    """What pika's transport calls."""
+
+    def __init__(self, owner: Endpoint10) -> None:
+        self._owner = owner
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to speak."""
+        self._owner.connected(transport)
+
+    def connection_lost(self, error: BaseException | None) -> None:
+        """Take note of the end."""
+        self._owner.lost(error)
+
+    def eof_received(self) -> bool:
+        """Have the transport closed."""
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        """Process what has arrived."""
+        self._owner.received(data)
+
+
+class Endpoint10(ClientLink):
+    """One connection with one session and one link.
+
+    key     of the parameter, for error texts
+    failed  called at most once, with words: it could not be opened, or has ended
+    link    None before `attach`
+    """
+
+    def __init__(
+        self, key: str, uri: ShovelUri, own: OwnNode, name: str, failed: Callable[[str], None]
+    ) -> None:
+        self.key = key
+        self.uri = uri
+        self.refuses = False
+        """Whether the peer has ended the link, or more, for what was sent on it."""
+        self.access_refused = False
+        """Whether the peer has refused user, password or permission."""
+        self.link: Any = None
+        self._own = own
+        self._name = name
+        self._failed: Callable[[str], None] | None = failed
+        self._opened: Callable[[], None] = lambda: None
+        self._attached: Callable[[], None] = lambda: None
+        self._is_attached = False
+        self._services: Any = None
+        self._tls: Any = None
+        self._here = False
+        self._addresses: list[Any] = []
+        self._transport: Any = None
+        self._client: ClientEngine | None = None
+        self._session: Session | None = None
+        self._flush_due = self._ended = self._closing = self._peer_closed = False
+        self._on_closed: Callable[[], None] | None = None
+
+    @property
+    def knows_relays(self) -> bool:
+        """See `ends.End`."""
+        if self._client is None:
+            return False
+        offered = self._client.engine.connection.remote_offered_capabilities
+        return relay_names.CAPABILITY in map(str, offered or ())
+
+    # ------------------------------------------------------------ connecting
+
+    def open(self, ioloop: Any, opened: Callable[[], None]) -> None:
+        """Connect and begin the session."""
+        self._opened = opened
+        self._services = IOServices(ioloop)
+        connect_ms = int(self.uri.options.get("connection_timeout", CONNECT_MS))
+        self._services.call_later(connect_ms / 1000, self._too_late)
+        locate(self._services, self.uri, self._own, self._located)
+
+    def _too_late(self) -> None:
+        if not self._is_attached:
+            self.fail("it did not answer in time")
+
+    def _located(self, found: Any) -> None:
+        if isinstance(found, BaseException):
+            self.fail(in_words(found))
+            return
+        self._here = found.here
+        self._addresses = list(found.addresses)
+        try:
+            self._tls = tls_of(self.uri, self._own, self._here)
+        except InvalidArgument as refusal:
+            self.fail(refusal.detail)
+            return
+        self._try_next()
+
+    def _try_next(self) -> None:
+        if self._ended:
+            return
+        family, kind, protocol, _, address = self._addresses.pop(0)
+        made = socket.socket(family, kind, protocol)
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._services.connect_socket(made, address, lambda error: self._reached(made, error))
+
+    def _reached(self, made: socket.socket, error: BaseException | None) -> None:
+        if error is not None or self._ended:
+            made.close()
+            if self._addresses:
+                self._try_next()
+            elif error is not None:
+                self.fail(in_words(error))
+            return
+        context, name = self._tls if self._tls is not None else (None, None)
+        self._services.create_streaming_connection(
+            lambda: _Stream(self), made, self._linked, ssl_context=context, server_hostname=name
+        )
+
+    def _linked(self, result: Any) -> None:
+        if isinstance(result, BaseException):
+            self.fail(in_words(result))
+
+    def connected(self, transport: Any) -> None:
+        """Open the connection and begin a session."""
+        self._transport = transport
+        if self._ended:
+            transport.abort()
+            return
+        uri, options = self.uri, self.uri.options
+        properties = {"product": "Warren shovel", "connection_name": self._name}
+        user: str | None = None
+        secret: str | None = None
+        sasl = LOGIN_PLAIN if self._here else options.get("sasl", LOGIN_PLAIN)
+        if self._here:
+            user, secret, vhost = uri.inside
+            hostname = f"vhost:{vhost}"
+        else:
+            properties[OWN_CLUSTER] = self._own.cluster
+            hostname = options.get("hostname", self._hostname())
+            if sasl == LOGIN_PLAIN:
+                user, secret = uri.user, uri.password
+        self._client = ClientEngine(
+            f"{self._name} {os.getpid()}",
+            hostname,
+            properties,
+            int(options.get("idle_time_out", IDLE_MS)) / 1000,
+            _MECHANISMS.get(sasl),
+            user,
+            secret,
+            self._opened,
+            self._over,
+        )
+        self._session = self._client.session()
+        self._services.call_later(TICK_S, self._tick)
+        self.flush()
+
+    def _hostname(self) -> str:
+        """Return what the peer is called; RabbitMQ and Warren take a vhost there."""
+        uri = self.uri
+        return f"vhost:{uri.vhost}" if uri.names_vhost else uri.host
+
+    # ------------------------------------------------------------ the link
+
+    def attach(self, make: Callable[[Session, str], Link], attached: Callable[[], None]) -> None:
+        """Attach the link; `make` gets the session and a name that no other link has."""
+        if self._client is None or self._ended:
+            return
+        assert self._session is not None
+        self._attached = attached
+        self.link = make(self._session, f"{self._name} {uuid.uuid4()}")
+        self._client.attach(self)
+        self.flush()
+
+    def on_pass(self) -> None:
+        """Handle the end of what has arrived together."""
+
+    # ------------------------------------------------------------ ending
+
+    def fail(self, words: str) -> None:
+        """Report a failure, the first one."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            failed(f"{self.key} {self.uri}: {words}")
+
+    def close(self, done: Callable[[], None] = lambda: None) -> None:
+        """Close the connection, after what has been written; no failure is reported any more."""
+        self._failed = None
+        if self._ended or self._transport is None or self._client is None:
+            self._end()
+            done()
+            return
+        self._on_closed = done
+        if not self._closing:
+            self._closing = True
+            self.leave(self._close_connection)
+
+    def leave(self, left: Callable[[], None]) -> None:
+        """End the link, where the end of the connection is not enough; then call `left`."""
+        left()
+
+    def _close_connection(self) -> None:
+        if self._ended or self._client is None:
+            return
+        self._client.close()
+        self.flush()
+        self._services.call_later(CLOSE_ANSWER_S, self._end)
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if self._transport is not None:
+            self._transport.abort()
+        if self._client is not None:
+            self._client.free()
+        done, self._on_closed = self._on_closed, None
+        if done is not None:
+            done()
+
+    def lost(self, error: BaseException | None) -> None:
+        """Take note that the connection has ended."""
+        if isinstance(error, ssl.SSLError):
+            self.fail(in_words(error))  # what the peer thinks of a certificate comes late, too
+        if self._client is not None and not self._ended:
+            self._client.end_of_input()
+        self.fail("the connection was lost")
+        self._end()
+
+    # ------------------------------------------------------------ bytes
+
+    def received(self, data: bytes) -> None:
+        """Process what has arrived."""
+        if self._ended or self._client is None:
+            return
+        if data.startswith(TLS_ALERT) and not self._client.engine.connection.remote_container:
+            self.fail(SPEAKS_TLS)
+        self._client.receive(data)
+        self.on_pass()
+        self.flush()
+        if self._peer_closed or self._client.engine.input_ended:
+            self._end()
+
+    def flush(self) -> None:
+        """Hand what is to be sent to the operating system."""
+        self._flush_due = False
+        client = self._client
+        while client is not None and not self._ended:
+            pieces = client.engine.output()
+            if not pieces:
+                return
+            for piece in pieces:
+                self._transport.write(bytes(piece))
+
+    def flush_later(self) -> None:
+        """Do so after what else is to be sent now."""
+        if not self._flush_due and not self._ended:
+            self._flush_due = True
+            self._services.call_later(0, self.flush)
+
+    def unsent_bytes(self) -> int:
+        """Return how much of what was written is not with the operating system yet."""
+        if self._flush_due:
+            self.flush()
+        return 0 if self._transport is None else int(self._transport.get_write_buffer_size())
+
+    def _tick(self) -> None:
+        if self._client is None or self._ended:
+            return
+        self._client.engine.tick(int(time.monotonic() * 1000))
+        self._client.handle()
+        self.flush()
+        self._services.call_later(TICK_S, self._tick)
+
+    # ------------------------------------------------------------ what the peer says
+
+    def _over(self, what: str, condition: Condition | None) -> None:
+        if what == TRANSPORT:
+            self._transport_failed(condition)
+            return
+        self._peer_closed |= what == CONNECTION
+        self._told(condition, _OVER[what])
+
+    def attached(self) -> None:
+        """See ClientLink: one that is refused is closed then."""
+        link = self.link
+        terminus = link.remote_source if link.is_receiver else link.remote_target
+        if terminus.type != Terminus.UNSPECIFIED and not self._is_attached:
+            self._is_attached = True
+            self._attached()
+
+    def closed(self, condition: Condition | None) -> None:
+        """See ClientLink."""
+        place = self.link.remote_source.address or self.link.remote_target.address or ""
+        self._told(condition, f"it has closed the link to {place}")
+
+    def _told(self, condition: Any, otherwise: str) -> None:
+        """Fail with the peer's words."""
+        if condition is None:
+            self.fail(otherwise)
+            return
+        if self._is_attached and condition.name not in _FORCED:
+            self.refuses = True
+        self.access_refused |= condition.name == _UNAUTHORIZED
+        self.fail(f"{condition.name}: {condition.description or otherwise}")
+
+    def _transport_failed(self, condition: Any) -> None:
+        name = "" if condition is None else condition.name
+        if name == _UNAUTHORIZED:
+            self.access_refused = True
+            self.fail("it closed the connection: user or password is refused")
+        elif name == _IDLE:
+            self.fail("it sent no heartbeat")
+        elif name == _NOT_AMQP and not self._is_attached:
+            if self._client is not None and not self._client.engine.connection.remote_container:
+                self.fail("what listens there does not speak AMQP 1.0, or refuses the login")
+        self.fail("the connection was lost" if condition is None else condition.description)

@@ -1,0 +1,1 @@
+"""Replicated machines and routing: pure functions of their input."""

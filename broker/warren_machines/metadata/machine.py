@@ -1,0 +1,143 @@
+"""The cluster's definitions as a replicated machine (`warren_raft.machine`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from warren_machines.metadata import (
+    commands,
+    exchanges,
+    image,
+    imports,
+    limits,
+    members,
+    node_registry,
+    policies,
+    queues,
+    runtime_parameters,
+    vhosts_and_users,
+)
+from warren_machines.metadata.changes import BootstrapWanted
+from warren_machines.metadata.codec import MalformedMetadata, decode_submission
+from warren_machines.metadata.commands import AnyReply, MetadataSubmission, MetadataSubmissionReply
+from warren_machines.metadata.incarnations import begin_life, is_retired
+from warren_machines.metadata.metadata_context import MetadataContext
+from warren_machines.metadata.state import MetadataState
+from warren_raft.machine import Applied, Meta
+from warren_raft.types import Index
+from warren_wire.errors import Refusal
+
+
+def barrier(context: MetadataContext, command: commands.Barrier) -> AnyReply:
+    """Do nothing; see `commands.Barrier`."""
+    return commands.MetadataDone()
+
+
+HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
+    commands.Bootstrap: vhosts_and_users.bootstrap,
+    commands.NodeStarted: node_registry.node_started,
+    commands.Barrier: barrier,
+    commands.AddVhost: vhosts_and_users.add_vhost,
+    commands.DeleteVhost: vhosts_and_users.delete_vhost,
+    commands.PutVhost: vhosts_and_users.put_vhost,
+    commands.PutUser: vhosts_and_users.put_user,
+    commands.DeleteUser: vhosts_and_users.delete_user,
+    commands.PutGrant: vhosts_and_users.put_grant,
+    commands.DeleteGrant: vhosts_and_users.delete_grant,
+    commands.DeclareExchange: exchanges.declare_exchange,
+    commands.DeleteExchange: exchanges.delete_exchange,
+    commands.Bind: exchanges.bind,
+    commands.Unbind: exchanges.unbind,
+    commands.DeclareQueue: queues.declare_queue,
+    commands.DeleteQueue: queues.delete_queue,
+    commands.OwnerGone: queues.owner_gone,
+    commands.JoinNode: node_registry.join_node,
+    commands.SetDrained: node_registry.set_drained,
+    commands.ForgetNode: node_registry.forget_node,
+    commands.RemoveNode: node_registry.remove_node,
+    commands.ChangeMembers: members.change_members,
+    commands.Left: members.left,
+    commands.SetPolicy: policies.set_policy,
+    commands.ClearPolicy: policies.clear_policy,
+    commands.ChangeLimits: limits.change_limits,
+    commands.PutParameter: runtime_parameters.put_parameter,
+    commands.DeleteParameter: runtime_parameters.delete_parameter,
+    commands.ImportDefinitions: imports.import_definitions,
+}
+
+
+class MetadataMachine:
+    """The metadata state machine; see `metadata.commands` and `metadata.changes`.
+
+    A handler checks everything before it changes anything, so a refused command has changed
+    nothing.
+    """
+
+    version = commands.VERSION
+    """A change of what a submission does gets a new number, and what older ones do stays."""
+
+    def init(self) -> MetadataState:
+        """Return an empty state; the first leader is asked to propose `Bootstrap`."""
+        return MetadataState()
+
+    def apply(self, meta: Meta, command: bytes, state: MetadataState) -> Applied:
+        """Apply one submission; the reply is a MetadataSubmissionReply, effects are `Change`s."""
+        try:
+            submission = decode_submission(command)
+        except MalformedMetadata:
+            return Applied()
+        context = MetadataContext(meta, state, submission.uplink, submission.node)
+        if not submission.uplink:
+            replies = _carry_out(context, submission)
+            return Applied(
+                MetadataSubmissionReply(0, submission.seq, replies), context.all_changes()
+            )
+        return self._apply_numbered(context, submission)
+
+    def _apply_numbered(self, context: MetadataContext, submission: MetadataSubmission) -> Applied:
+        state, uplink, seq = context.state, submission.uplink, submission.seq
+        if uplink not in state.uplinks:
+            # 1. A submission of a node's old incarnation is on its way.  2. The new one has begun.
+            # 3. The submission arrives: it must not be taken for the start of yet another
+            # incarnation.
+            # Replayed by test_a_late_submission_of_an_older_life_is_refused.
+            if is_retired(state, submission.node, uplink):
+                return Applied(MetadataSubmissionReply(uplink, seq, (), retired=True))
+            if seq != 1:
+                return Applied(MetadataSubmissionReply(uplink, seq, (), expected_seq=1))
+            begin_life(context, submission.node, uplink)
+        own = state.uplinks[uplink]
+        if seq > own.last_seq + 1:
+            return Applied(MetadataSubmissionReply(uplink, seq, (), expected_seq=own.last_seq + 1))
+        if seq <= own.last_seq:
+            return Applied(MetadataSubmissionReply(uplink, seq, own.answer(seq)))
+        replies = _carry_out(context, submission)
+        own.remember(seq, replies)
+        return Applied(MetadataSubmissionReply(uplink, seq, replies), context.all_changes())
+
+    def leader_effects(self, state: MetadataState) -> tuple[Any, ...]:
+        """Ask for `Bootstrap` in a new cluster, for its first vhost and user."""
+        return () if state.bootstrapped else (BootstrapWanted(),)
+
+    def snapshot(self, state: MetadataState) -> bytes:
+        """Encode the whole state."""
+        return image.to_bytes(state)
+
+    def restore(self, data: bytes) -> MetadataState:
+        """Restore a state from `snapshot`."""
+        return image.from_bytes(data)
+
+    def live_indexes(self, state: MetadataState) -> tuple[Index, ...]:
+        """Return no indexes: the state holds everything, no entry's bytes are needed again."""
+        return ()
+
+
+def _carry_out(context: MetadataContext, submission: MetadataSubmission) -> tuple[AnyReply, ...]:
+    replies: list[AnyReply] = []
+    for command in submission.commands:
+        try:
+            replies.append(HANDLERS[type(command)](context, command))
+        except Refusal as refusal:
+            replies.append(commands.to_refused(refusal))
+    return tuple(replies)

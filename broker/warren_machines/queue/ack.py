@@ -1,0 +1,133 @@
+"""Settle, return and discard: how messages that a consumer holds leave it."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+from warren_machines.queue import relays, service_order
+from warren_machines.queue.apply_context import QueueContext
+from warren_machines.queue.commands import AnyReply, Discard, Done, MsgIds, Return, Settle
+from warren_machines.queue.dead_letter import dead_letter_or_drop, give_back
+from warren_machines.queue.modify_command import Modify
+from warren_machines.queue.ranges import Held, take_ids
+from warren_machines.queue.state import Consumer
+
+DONE: Final = Done()
+Outcome: TypeAlias = Literal["settled", "returned", "failed", "rejected", "nacked"]
+
+
+def settle(context: QueueContext, command: Settle) -> AnyReply:
+    """Remove the messages that a consumer acknowledged."""
+    return _resolve(context, command.consumer, command.msg_ids, "settled")
+
+
+def return_(context: QueueContext, command: Return) -> AnyReply:
+    """Return messages to the queue, or to the relay that was not sent them."""
+    uplink = context.uplink
+    consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
+    if command.unseen and consumer is not None and consumer.relay:
+        # Had a later consumer of the relay higher numbers, the relay would take these for settled:
+        # then they are ready again, and get new names.
+        if relays.is_latest(context.state, consumer):
+            for first_id, last_id in command.msg_ids:
+                pieces = take_ids(consumer.held, first_id, last_id)
+                relays.keep(context, consumer, pieces, command.failed)
+            changed(context, consumer)
+            return DONE
+    outcome: Outcome = "failed" if command.failed else "returned"
+    return _resolve(context, command.consumer, command.msg_ids, outcome)
+
+
+def discard(context: QueueContext, command: Discard) -> AnyReply:
+    """Drop or dead-letter the messages that a consumer rejected."""
+    outcome: Outcome = "rejected" if command.failed else "nacked"
+    return _resolve(context, command.consumer, command.msg_ids, outcome)
+
+
+def modify(context: QueueContext, command: Modify) -> AnyReply:
+    """Return or discard messages that a consumer annotates."""
+    outcome: Outcome
+    if command.discard:
+        outcome = "rejected" if command.failed else "nacked"
+    else:
+        outcome = "failed" if command.failed else "returned"
+    change = None if context.config.kind == "classic" else command
+    return _resolve(context, command.consumer, command.msg_ids, outcome, change)
+
+
+def _resolve(
+    context: QueueContext,
+    consumer_id: int,
+    msg_ids: MsgIds,
+    outcome: Outcome,
+    change: Modify | None = None,
+) -> AnyReply:
+    """Take the messages from their consumer; ignore unknown consumers and ids.
+
+    Either is a repeated command, or the queue took the messages back in the meantime.
+    """
+    uplink = context.uplink
+    consumer = uplink.consumers.get(consumer_id) if uplink is not None else None
+    if consumer is None:
+        return DONE
+    for first_id, last_id in msg_ids:
+        let_go(context, consumer, take_ids(consumer.held, first_id, last_id), outcome, change)
+    changed(context, consumer)
+    return DONE
+
+
+def let_go(
+    context: QueueContext,
+    consumer: Consumer,
+    pieces: list[Held],
+    outcome: Outcome,
+    change: Modify | None = None,
+) -> None:
+    """Apply the outcome to runs cut out of `held`; the caller then calls `changed`.
+
+    change  what else it says; None: nothing
+
+    RabbitMQ counts a message as acquired when it comes back, so a delivery carries the number of
+    earlier acquisitions.
+    """
+    state = context.state
+    contents = state.contents
+    count = 0
+    for first_id, last_id, index, first, failed, acquired, _ in pieces:
+        size = last_id - first_id + 1
+        last = first + size - 1
+        count += size
+        if consumer.windowed:
+            consumer.held_bytes -= contents.size(index, first, last)
+        if change is not None and change.annotations:
+            state.annotations.put(index, first, last, change.annotations)
+        if outcome == "settled":
+            state.leave(index, first, last)
+        elif outcome in ("rejected", "nacked"):
+            failures = failed + (outcome == "rejected")
+            dead_letter_or_drop(context, "rejected", (index, first, last, failures, acquired + 1))
+        else:
+            run = (index, first, last, failed, acquired)
+            ready_ms = 0 if change is None else change.ready_ms
+            give_back(context, run, outcome == "failed", ready_ms)
+    consumer.held_count -= count
+    if not consumer.no_ack:
+        state.unacked -= count
+
+
+def let_all_go(context: QueueContext, consumer: Consumer, outcome: Outcome) -> None:
+    """Apply the outcome to everything that the consumer holds, in the order of the ids."""
+    pieces, consumer.held = consumer.held, []
+    let_go(context, consumer, pieces, outcome)
+
+
+def changed(context: QueueContext, consumer: Consumer) -> None:
+    """Update a consumer that may hold less than before: serve it again, replace it or remove it."""
+    state = context.state
+    if consumer.cancelled:
+        if not consumer.held_count:
+            state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
+        return
+    if consumer.quiescing or (state.active is consumer and service_order.yields(state, consumer)):
+        service_order.elect(context)
+    service_order.review(state, consumer)

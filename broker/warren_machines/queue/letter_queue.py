@@ -1,0 +1,203 @@
+"""The dead letters that a queue keeps until they have been forwarded, in the order of the deaths.
+
+Rows in packed leaves (`leaves`). A row has a number, which is never used again in the queue: a
+command that removes letters names them by it, and a repeat of that command, however late, removes
+nothing else.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from warren_machines.queue.effects import DeathReason
+from warren_machines.queue.leaves import LEAF_KEY, LEAF_ROWS_MAX, Leaf, Row, Unpacked
+
+LetterRow: TypeAlias = Row
+"""(number, index, first, last, code, died_ms); code: the reason's place in REASONS plus, times
+len(REASONS), the delivery count. A row of which some messages from the middle were removed becomes
+two with its number."""
+REASONS: Final[tuple[DeathReason, ...]] = ("rejected", "expired", "maxlen", "delivery_limit")
+
+
+class Letter(NamedTuple):
+    """One dead letter: message `ordinal` of the block at the log index `entry`.
+
+    died_ms         when it died, by the time of the log, in milliseconds since the epoch
+    delivery_count  failed deliveries; 0 under versions of the machine before 10
+    """
+
+    number: int
+    ordinal: int
+    entry: int
+    reason: DeathReason
+    died_ms: int
+    delivery_count: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Its identity, and its place in the order of the letters."""
+        return self.number, self.ordinal
+
+
+class LetterQueue:
+    """Dead letters as rows, ordered by (number, ordinal).
+
+    count        messages
+    size_bytes   of all; the caller's account
+    next_number  of the next row; above every number that was ever used here
+
+    Invariants: rows ascend, and their numbers are below next_number; a leaf has 1 … LEAF_ROWS_MAX
+    rows, and its key is its first row's; a leaf with `rows` is in `_unpacked`
+    """
+
+    __slots__ = ("_leaves", "_unpacked", "count", "next_number", "size_bytes")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size_bytes = 0
+        self.next_number = 1
+        self._leaves: list[Leaf] = []
+        self._unpacked = Unpacked()
+
+    def add(
+        self,
+        index: int,
+        first: int,
+        last: int,
+        reason: DeathReason,
+        died_ms: int,
+        delivery_count: int = 0,
+    ) -> None:
+        """Append messages that died just now."""
+        self.count += last - first + 1
+        code = REASONS.index(reason) + len(REASONS) * delivery_count
+        if self._leaves:
+            leaf = self._leaves[-1]
+            rows = self._unpacked.rows(leaf)
+            number, at, low, high, *rest = rows[-1]
+            if at == index and high + 1 == first and rest == [code, died_ms]:
+                rows[-1] = (number, index, low, last, code, died_ms)
+                return
+            row: LetterRow = (self.next_number, index, first, last, code, died_ms)
+            self.next_number += 1
+            if len(rows) < LEAF_ROWS_MAX:
+                rows.append(row)
+                return
+        else:
+            row = (self.next_number, index, first, last, code, died_ms)
+            self.next_number += 1
+        self._insert_leaf(len(self._leaves), [row])
+
+    def _insert_leaf(self, at: int, rows: list[LetterRow]) -> None:
+        leaf = Leaf(rows)
+        self._leaves.insert(at, leaf)
+        self._unpacked.track(leaf)
+
+    def remove(self, number: int, first: int, last: int) -> list[tuple[int, int, int]]:
+        """Remove messages first … last of that number, those that are there.
+
+        returns  (index, first, last) of what was removed
+        """
+        taken: list[tuple[int, int, int]] = []
+        at = max(0, bisect_left(self._leaves, (number,), key=LEAF_KEY) - 1)
+        while at < len(self._leaves) and self._leaves[at].key[0] <= number:
+            leaf = self._leaves[at]
+            found = leaf.read()
+            place = bisect_left(found, (number,))
+            if place < len(found) and found[place][0] == number:
+                rows = self._unpacked.rows(leaf)
+                end = bisect_left(rows, (number + 1,))
+                rows[place:end] = _cut(rows[place:end], first, last, taken)
+                at = self._changed(at, rows)
+            else:
+                at += 1
+        self.count -= sum(high - low + 1 for _, low, high in taken)
+        return taken
+
+    def _changed(self, at: int, rows: list[LetterRow]) -> int:
+        """Update the leaf at that place; return the place of the leaf that follows its rows."""
+        leaf = self._leaves[at]
+        if not rows:
+            self._unpacked.drop(self._leaves.pop(at))
+            return at
+        leaf.key = rows[0]
+        if len(rows) <= LEAF_ROWS_MAX:
+            return at + 1
+        half = len(rows) // 2
+        upper = rows[half:]
+        del rows[half:]
+        self._insert_leaf(at + 1, upper)
+        return at + 2
+
+    def after(self, place: tuple[int, int], count: int) -> list[Letter]:
+        """Return the first `count` letters after that place; they stay, and leaves stay packed."""
+        found: list[Letter] = []
+        number, ordinal = place
+        at = max(0, bisect_right(self._leaves, (number,), key=LEAF_KEY) - 1)
+        for leaf in self._leaves[at:]:
+            rows = leaf.read()
+            for row in rows[max(0, bisect_left(rows, (number,))) :]:
+                given, index, first, last, code, died_ms = row
+                begin = max(first, ordinal + 1) if given == number else first
+                end = min(last + 1, begin + count - len(found))
+                failures, at_reason = divmod(code, len(REASONS))
+                said = (index, REASONS[at_reason], died_ms, failures)
+                found += (Letter(given, i, *said) for i in range(begin, end))
+                if len(found) >= count:
+                    return found
+        return found
+
+    def clear(self) -> list[tuple[int, int, int]]:
+        """Remove everything; return (index, first, last) of all rows."""
+        gone = [row[1:4] for row in self]
+        self._leaves = []
+        self._unpacked.clear()
+        self.count = self.size_bytes = 0
+        return gone
+
+    # ------------------------------------------------------------ as a whole
+
+    def __iter__(self) -> Iterator[LetterRow]:
+        """Yield all rows in their order; leaves packed leaves packed."""
+        for leaf in self._leaves:
+            yield from leaf.read()
+
+    def dump(self) -> list[bytes]:
+        """Return the packed leaves."""
+        return [leaf.encoded() for leaf in self._leaves]
+
+    def load(self, counts: tuple[int, int, int], leaves: Iterable[bytes]) -> None:
+        """Load (count, next_number, size_bytes) and what `dump` returned into an empty object."""
+        self.count, self.next_number, self.size_bytes = counts
+        self._leaves = [Leaf(None, data) for data in leaves]
+
+    def check(self) -> None:
+        """Assert the invariants."""
+        for leaf in self._leaves:
+            self._unpacked.check(leaf)
+        rows = list(self)
+        assert rows == sorted(set(rows)), rows
+        assert not rows or rows[-1][0] < self.next_number, (rows[-1], self.next_number)
+        count = sum(last - first + 1 for _, _, first, last, _, _ in rows)
+        assert count == self.count, (count, self.count)
+        assert self.size_bytes >= 0, self.size_bytes
+
+
+def _cut(
+    rows: list[LetterRow], first: int, last: int, taken: list[tuple[int, int, int]]
+) -> list[LetterRow]:
+    """Cut messages first … last out of rows of one number; add them to `taken`, return the rest."""
+    rest: list[LetterRow] = []
+    for number, index, low, high, code, died_ms in rows:
+        begin, end = max(low, first), min(high, last)
+        if begin > end:
+            rest.append((number, index, low, high, code, died_ms))
+            continue
+        taken.append((index, begin, end))
+        if low < begin:
+            rest.append((number, index, low, begin - 1, code, died_ms))
+        if end < high:
+            rest.append((number, index, end + 1, high, code, died_ms))
+    return rest

@@ -1,0 +1,610 @@
+"""The state of a queue that its log builds, with its invariants."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TypeAlias
+
+import msgspec
+
+from warren_machines.queue.annotations import Annotations
+from warren_machines.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex, Detail
+from warren_machines.queue.commands import AnyReply
+from warren_machines.queue.decision_commands import ClaimBinding, ClaimName
+from warren_machines.queue.deduplication import SeenIds
+from warren_machines.queue.delayed_queue import Delayed
+from warren_machines.queue.filters import Filter, Filters
+from warren_machines.queue.letter_queue import LetterQueue
+from warren_machines.queue.origins import Origins
+from warren_machines.queue.ranges import LANE_SHIFT, Held, Run, length
+from warren_machines.queue.ready_queue import PRIORITIES, Order
+from warren_machines.queue.relay_state import Numbering, Relay, name_of
+from warren_wire.queue_values.config import QueueConfig
+from warren_wire.queue_values.describe_command import ReadBy
+from warren_wire.queue_values.give_up_command import HALF, UNDIVIDED
+
+ConsumerKey: TypeAlias = tuple[int, int]
+"""(uplink, consumer)."""
+StageKey: TypeAlias = tuple[int, int, int]
+"""(batch, partition, attempt)."""
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """A consumer of the queue; a getter is one that takes messages by `Get` only.
+
+    order        of attachment, unique in a queue
+    limit        unsettled messages it may hold; not for explicit credit
+    windowed     the limit is the machine's, so bytes are bounded too
+    credit       explicit credit that is left
+    held         messages not settled; for no_ack: those that may not have left for the client
+    held_bytes   of `held`; counted for windowed ones only
+    cancelled    gets nothing more; removed when it holds nothing
+    suspended    its node is suspected: gets nothing until the node is back
+    quiescing    it is the single active one, and one of higher priority waits for it to settle
+    queued       is in the service queue
+    relay        name of the relay that it is of; "": none
+    numbering    with a relay: the names of what it holds
+    filter       it gets only what this matches; None: everything, or it is cancelled
+    drain_at     the newest block when a drain was asked for that waits for its filter; 0: none is
+
+    Invariants: held_count is the messages in `held`; ids in `held` ascend and are < next_msg_id;
+    queued implies that it may be served; one with a filter that may be served is queued or parked
+    """
+
+    uplink: int
+    id: int
+    session: int
+    tag: str
+    order: int
+    limit: int = 0
+    windowed: bool = False
+    explicit: bool = False
+    priority: int = 0
+    no_ack: bool = False
+    exclusive: bool = False
+    getter: bool = False
+    timeout_ms: int | None = None
+    next_msg_id: int = 0
+    credit: int = 0
+    held: list[Held] = field(default_factory=list)
+    held_count: int = 0
+    held_bytes: int = 0
+    cancelled: bool = False
+    suspended: bool = False
+    quiescing: bool = False
+    queued: bool = False
+    relay: str = ""
+    numbering: Numbering = field(default_factory=list)
+    filter: Filter | None = None
+    drain_at: int = 0
+
+    @property
+    def key(self) -> ConsumerKey:
+        """Its identity in the queue."""
+        return self.uplink, self.id
+
+
+@dataclass(slots=True, eq=False)
+class SeenUplink:
+    """One incarnation of a node, as far as this queue knows it.
+
+    last_seq      highest submission applied
+    kept          replies other than Done, by seq of their submission, ascending, at most
+                  machine.REPLIES_KEPT back
+    suspected_ms  since when its node is suspected; 0: it is not
+    incarnation   its number; 0: it has none
+    yields        while suspected: its single active consumer makes way (`NodeSuspected.hand_over`)
+    """
+
+    id: int
+    node: str
+    last_seq: int = 0
+    kept: dict[int, tuple[AnyReply, ...]] = field(default_factory=dict)
+    consumers: dict[int, Consumer] = field(default_factory=dict)
+    suspected_ms: int = 0
+    incarnation: int = 0
+    yields: bool = False
+
+
+class HeldClaim(msgspec.Struct, array_like=True, eq=False):
+    """The messages held by a micro-batch, possibly none. ttl_ms 0: no expiry; expires_ms then 0.
+
+    Snapshots contain it as it is: a new field goes to the end, with a default.
+
+    uses     see `OpenClaim.uses`
+    binding  the batch that decides about it: it neither expires nor is given back
+    origin   of its messages, see `give_up_command.ORIGINS`
+    """
+
+    number: int
+    runs: tuple[Run, ...]
+    messages: int
+    size_bytes: int
+    ttl_ms: int
+    expires_ms: int
+    uses: bool = False
+    binding: ClaimBinding | None = None
+    origin: int = UNDIVIDED
+
+
+@dataclass(slots=True, eq=False)
+class ReaderState:
+    """A claim reader.
+
+    settled   last settled claim
+    opened    highest number ever opened; not settled and not in `claims`: lost
+    heard_ms  last sign of life of its driver
+    calls     (name, epoch) of the latest named calls to register, at most CALLS_KEPT_MAX
+    decided   the last settled claim that was bound, and its batch
+    parts     of claims that were divided, which are the next claims; last those that failed alone
+    in_row    messages that failed alone, and claims that were rejected, since a claim was settled
+    passed    a claim was settled since parts are there
+    starts    how often it has registered, since that is counted
+    ahead     the last claim that was opened ahead, and the epoch of the driver that opened it
+
+    Invariants: every number in `claims` is settled < number <= opened; epochs in `calls` ascend
+    """
+
+    name: str
+    epoch: int
+    settled: int = 0
+    opened: int = 0
+    heard_ms: int = 0
+    claims: dict[int, HeldClaim] = field(default_factory=dict)
+    calls: tuple[tuple[str, int], ...] = ()
+    decided: tuple[int, ClaimBinding] | None = None
+    expires_ms: int = 0
+    described: tuple[int, ReadBy] | None = None
+    parts: list[HeldClaim] = field(default_factory=list)
+    in_row: int = 0
+    passed: bool = False
+    starts: int = 0
+    ahead: tuple[int, int] | None = None
+
+    @property
+    def holds_messages(self) -> bool:
+        """Return whether a claim holds messages, which would have no owner without the reader."""
+        return any(claim.messages for claim in self.all_claims())
+
+    def all_claims(self) -> Iterator[HeldClaim]:
+        """Yield the open claims, then the parts that are the next ones."""
+        yield from self.claims.values()
+        yield from self.parts
+
+
+@dataclass(slots=True, eq=False)
+class StagePart:
+    """Blocks staged under one name; lost: it expired, so that a publish of it is refused.
+
+    blocks    (index, count, priority runs) in the order they arrived
+    last_seq  the highest block number received; 0: none was numbered
+    """
+
+    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = field(default_factory=list)
+    messages: int = 0
+    expires_ms: int = 0
+    lost: bool = False
+    last_seq: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Sink:
+    """A staging sink; last_batch -1: none was published yet.
+
+    Invariant: all stages are of later batches
+    """
+
+    last_batch: int = -1
+    stages: dict[StageKey, StagePart] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class RunStage:
+    """What one attempt at a partition has staged for a batch of a run.
+
+    blocks    (index, count, priority runs) in the order they arrived; empty for a repeat
+    count     blocks received
+    digest    of the messages received (`SinkStage.digest`), added up
+    repeat    the batch was published before: blocks are counted, not kept
+    last_seq  the highest block number received; 0: none was numbered
+    """
+
+    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = field(default_factory=list)
+    count: int = 0
+    messages: int = 0
+    digest: int = 0
+    repeat: bool = False
+    expires_ms: int = 0
+    last_seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBatch:
+    """What a run has published as one batch.
+
+    digest  of its messages, in whatever order (`SinkStage.digest`)
+    named   digest of the attempts published, or of those last found to hold the same messages
+    settles  see `SinkPublish.settles`; None: no claim was named yet, and one that is may settle
+    """
+
+    batch: int
+    messages: int
+    digest: int
+    named: bytes
+    settles: tuple[ClaimName, ...] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class SinkRun:
+    """One run of a staging sink: what its drivers have staged and published in this queue.
+
+    epoch       the highest of a driver so far
+    last_batch  the last one that was published or closed (`AskBatch.close`); -1: none yet
+    published   the latest batches, ascending, at most stage.BATCHES_KEPT
+    heard_ms    of the last stage or publish; 0: the run does not expire
+    expires_ms  silence after which the run is forgotten; 0: never by itself
+
+    Invariants: stages of batches up to last_batch are repeats, and their batch is in `published`;
+    all others are of later batches
+    """
+
+    epoch: int = 0
+    last_batch: int = -1
+    published: list[PublishedBatch] = field(default_factory=list)
+    stages: dict[StageKey, RunStage] = field(default_factory=dict)
+    heard_ms: int = 0
+    expires_ms: int = 0
+
+    def find(self, batch: int) -> PublishedBatch | None:
+        """Return the batch as it was published, if it is remembered."""
+        return next((known for known in self.published if known.batch == batch), None)
+
+
+class QueueState:
+    """The state of a queue; changed by `apply` only.
+
+    service      consumers that may be served, by priority, in turn
+    active       the consumer that is active, with single active consumer
+    ever_used    it had a consumer once (auto-delete)
+    unused_ms    since when there is no consumer, get or claim (x-expires), unless there is one now;
+                 0: no command was applied yet
+    timer_ms     when the requested timer is due; 0: none
+    ready_bytes  bodies and properties of ready messages
+    runs         sink to run; both in the order of their last publish or first stage, the latest
+                 last
+    sinks        of versions 1 and 2, without runs in their commands
+    claim_floor  claims of readers that are new here are numbered above it: above every claim of a
+                 reader that was forgotten, and of the queues that had this one's name before
+    next_epoch   of the next registration; no reader of a queue of this name had it before
+    forgotten_epoch  the highest epoch of a run that was forgotten: what drivers up to this epoch
+                 have published may not be known any more. 0: none since version 12
+    seen         ids of messages that were accepted, with x-deduplication
+    relays       by name; those that have a session, or for which something is kept
+    origins      names of messages that relays of other queues have brought
+    over         node to the highest number of its incarnations that have ended; one entry per node,
+                 whatever the number of its restarts
+
+    Every live message is in exactly one place: ready, returned, delayed, held by one consumer,
+    kept for one relay, in one claim, in one stage, among the letters. `check()` asserts it.
+    """
+
+    __slots__ = (
+        "active",
+        "annotations",
+        "claim_floor",
+        "claimed",
+        "config",
+        "consumer_count",
+        "contents",
+        "delayed",
+        "deleted",
+        "ever_used",
+        "filters",
+        "forgotten_epoch",
+        "letters",
+        "next_epoch",
+        "next_order",
+        "order",
+        "origins",
+        "over",
+        "readers",
+        "ready_bytes",
+        "relays",
+        "runs",
+        "seen",
+        "service",
+        "sinks",
+        "staged",
+        "timer_ms",
+        "unacked",
+        "unused_ms",
+        "uplinks",
+    )
+
+    def __init__(self, config: QueueConfig) -> None:
+        self.config = config
+        self.contents = BlockIndex()
+        self.annotations = Annotations()
+        self.order = Order()
+        self.filters = Filters()
+        self.delayed = Delayed()
+        self.letters = LetterQueue()
+        self.seen = SeenIds()
+        self.origins = Origins()
+        self.relays: dict[str, Relay] = {}
+        self.ready_bytes = 0
+        self.uplinks: dict[int, SeenUplink] = {}
+        self.over: dict[str, int] = {}
+        self.service: dict[int, deque[Consumer]] = {}
+        self.active: Consumer | None = None
+        self.consumer_count = 0
+        self.unacked = 0
+        self.claimed = 0
+        self.staged = 0
+        self.readers: dict[str, ReaderState] = {}
+        self.claim_floor = 0
+        self.sinks: dict[str, Sink] = {}
+        self.runs: dict[str, dict[str, SinkRun]] = {}
+        self.forgotten_epoch = 0
+        self.next_order = 0
+        self.next_epoch = 1
+        self.deleted = False
+        self.ever_used = False
+        self.unused_ms = 0
+        self.timer_ms = 0
+
+    def leave(self, index: int, first: int, last: int) -> None:
+        """Forget a run that is in no place any more."""
+        self.contents.drop(index, last - first + 1)
+        if self.annotations.blocks:
+            self.annotations.forget(index, first, last)
+
+    def all_consumers(self) -> Iterator[Consumer]:
+        """Yield every consumer and getter, by uplink in order of appearance."""
+        for uplink in self.uplinks.values():
+            yield from uplink.consumers.values()
+
+    @property
+    def unacknowledged(self) -> int:
+        """The messages that consumers have not settled, and those that are kept for relays."""
+        return self.unacked + sum(relay.kept_count for relay in self.relays.values())
+
+    def size_of(self, held: Held) -> int:
+        """Return the bytes of a run that a consumer holds."""
+        first_id, last_id, index, first = held[:4]
+        return self.contents.size(index, first, first + last_id - first_id)
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """The bytes of `unacknowledged`; visits each run."""
+        held = sum(self.size_of(one) for of in self.all_consumers() for one in of.held)
+        kept = (run for relay in self.relays.values() for run in relay.kept)
+        return held + sum(self.contents.size(run[2], run[3], run[4]) for run in kept)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether there is a consumer or a claim."""
+        return bool(self.consumer_count) or any(
+            claim.uses for reader in self.readers.values() for claim in reader.all_claims()
+        )
+
+    def find(self, uplink: int, consumer: int) -> Consumer | None:
+        """Return the consumer with that key."""
+        owner = self.uplinks.get(uplink)
+        return owner.consumers.get(consumer) if owner is not None else None
+
+    def all_runs(self) -> Iterator[tuple[str, SinkRun]]:
+        """Yield every run with the name of its sink."""
+        for name, runs in self.runs.items():
+            for run in runs.values():
+                yield name, run
+
+    def runs_in_use(self) -> Iterator[tuple[str, int, int, int]]:
+        """Yield (where, index, first, last) of every run that the state refers to."""
+        for index, first, last, _, _ in self.order:
+            yield "ready", index, first, last
+        for _, index, first, last, _, _ in self.delayed:
+            yield "delayed", index, first, last
+        for _, index, first, last, _, _ in self.letters:
+            yield "letters", index, first, last
+        for consumer in self.all_consumers():
+            for first_id, last_id, index, first, *_ in consumer.held:
+                yield f"held {consumer.key}", index, first, first + last_id - first_id
+        for relay in self.relays.values():
+            for _, _, index, first, last, _, _ in relay.kept:
+                yield f"relay {relay.name}", index, first, last
+        for reader in self.readers.values():
+            epochs = [epoch for _, epoch in reader.calls]
+            assert epochs == sorted(set(epochs)) and max(epochs, default=0) <= reader.epoch, epochs
+            for claim in reader.all_claims():
+                for index, first, last, _, _ in claim.runs:
+                    yield f"claim {reader.name} {claim.number}", index, first, last
+        for name, sink in self.sinks.items():
+            for stage in sink.stages.values():
+                for index, count, _ in stage.blocks:
+                    yield f"stage {name}", index, 0, count - 1
+        for name, run in self.all_runs():
+            for part in run.stages.values():
+                for index, count, _ in part.blocks:
+                    yield f"stage {name}", index, 0, count - 1
+
+    def check(self) -> None:
+        """Assert every invariant; for simulations and tests, as it reads the whole state."""
+        rows = self.contents.check()
+        self._check_places({index: block for index, block, _ in rows})
+        self._check_counts({index: (block, detail) for index, block, detail in rows})
+        self._check_consumers()
+        for reader in self.readers.values():
+            for number, claim in reader.claims.items():
+                assert number == claim.number, (number, claim.number)
+                assert reader.settled < number <= reader.opened, (reader, number)
+                assert claim.messages == length(claim.runs), (reader.name, number)
+                assert claim.binding is None or not claim.expires_ms, (reader.name, number)
+            assert reader.decided is None or reader.decided[0] <= reader.settled, reader.name
+            self._check_parts(reader)
+        for name, sink in self.sinks.items():
+            for key, part in sink.stages.items():
+                assert key[0] > sink.last_batch, (name, key, sink.last_batch)
+                assert part.messages == sum(block[1] for block in part.blocks), (name, key)
+                assert not (part.lost and part.blocks), (name, key)
+        for name, run in self.all_runs():
+            self._check_run(name, run)
+
+    @staticmethod
+    def _check_parts(reader: ReaderState) -> None:
+        origins = [part.origin for part in reader.parts]
+        assert origins == sorted(origins) and UNDIVIDED not in origins, (reader.name, origins)
+        for part in reader.parts:
+            assert 0 < part.messages == length(part.runs), (reader.name, part)
+            assert part.messages == 1 or part.origin == HALF, (reader.name, part)
+            assert not part.number and part.binding is None, (reader.name, part)
+
+    @staticmethod
+    def _check_run(name: str, run: SinkRun) -> None:
+        batches = [known.batch for known in run.published]
+        assert batches == sorted(set(batches)), (name, batches)
+        assert run.last_batch >= max(batches, default=-1), (name, run.last_batch, batches)
+        for key, part in run.stages.items():
+            assert part.count > 0, (name, key)
+            if part.repeat:
+                assert key[0] in batches and not part.blocks, (name, key)
+            else:
+                assert key[0] > run.last_batch, (name, key, run.last_batch)
+                assert part.count == len(part.blocks), (name, key)
+                assert part.messages == sum(block[1] for block in part.blocks), (name, key)
+
+    def _check_places(self, blocks: Mapping[int, int]) -> None:
+        """Assert that each live message is in one place, and that no other blocks are kept."""
+        places: dict[int, list[tuple[int, int, str]]] = {}
+        for where, index, first, last in self.runs_in_use():
+            assert 0 <= first <= last, (where, index, first, last)
+            places.setdefault(index, []).append((first, last, where))
+        assert sorted(places) == list(blocks), "blocks without messages, or missing"
+        assert places.keys() >= self.annotations.blocks.keys(), "annotations of blocks that left"
+        for index, runs in places.items():
+            runs.sort()
+            for before, after in pairwise(runs):
+                assert before[1] < after[0], (index, before, after)
+            for ordinal in self.annotations.blocks.get(index, ()):
+                assert any(first <= ordinal <= last for first, last, _ in runs), (index, ordinal)
+            live = sum(last - first + 1 for first, last, _ in runs)
+            assert live == blocks[index] & LIVE, (index, live, blocks[index] & LIVE)
+
+    def _check_counts(self, sizes: Mapping[int, tuple[int, Detail | None]]) -> None:
+        order = self.order
+        assert all(lane in order.lanes for lane in range(PRIORITIES) if order.counts[lane])
+        for lane, backlog in order.lanes.items():
+            backlog.check()
+            count = sum(last - first + 1 for _, first, last in backlog)
+            assert count == order.counts[lane], (lane, count, order.counts[lane])
+            assert bool(backlog) == bool(order.mask >> lane & 1), (lane, order.mask)
+        assert order.returned_count == length(order.all_returned()), order.returned_count
+        order.returned.check()
+        for lane, back in order.back.items():
+            back.check()
+            runs = list(back)
+            assert runs and all(run[4] >> LANE_SHIFT == lane + 1 for run in runs), (lane, runs)
+            assert runs == sorted(runs), (lane, runs)
+        assert order.count == sum(order.counts) + order.returned_count, order.count
+        size = 0
+        for index, first, last, _, _ in order:
+            block, detail = sizes[index]
+            each = block >> SIZE_SHIFT
+            size += detail.size(first, last) if detail is not None else each * (last - first + 1)
+        assert size == self.ready_bytes, (size, self.ready_bytes)
+        self.delayed.check()
+        self.seen.check()
+        self.origins.check()
+        self._check_relays()
+        delayed_bytes = sum(
+            self.contents.size(index, first, last) for _, index, first, last, _, _ in self.delayed
+        )
+        assert delayed_bytes == self.delayed.size_bytes, (delayed_bytes, self.delayed.size_bytes)
+        self.letters.check()
+        letter_bytes = sum(
+            self.contents.size(index, first, last) for _, index, first, last, _, _ in self.letters
+        )
+        assert letter_bytes == self.letters.size_bytes, (letter_bytes, self.letters.size_bytes)
+        assert self.config.keeps_letters or not self.letters.count, self.letters.count
+        next_ms = self.delayed.next_ms
+        assert not next_ms or 0 < self.timer_ms <= next_ms, (self.timer_ms, next_ms)
+        claims = [claim for reader in self.readers.values() for claim in reader.all_claims()]
+        assert self.claimed == sum(claim.messages for claim in claims), self.claimed
+        parts = [part for sink in self.sinks.values() for part in sink.stages.values()]
+        staged = sum(part.messages for part in parts) + sum(
+            part.messages
+            for _, run in self.all_runs()
+            for part in run.stages.values()
+            if not part.repeat
+        )
+        assert self.staged == staged, (self.staged, staged)
+
+    def _check_relays(self) -> None:
+        """Assert that the names of a relay's messages are different, and that older ones go first.
+
+        What a consumer that may be given more holds has lower numbers than what is kept.
+        """
+        numbers: dict[str, list[range]] = {}
+        for consumer in self.all_consumers():
+            if not consumer.relay:
+                continue
+            relay = self.relays[consumer.relay]
+            assert relay.owner == (consumer.uplink, consumer.session), (relay.name, consumer.key)
+            assert not consumer.no_ack, consumer.key
+            for first_id, last_id, *_ in consumer.held:
+                number = name_of(consumer.numbering, first_id)[1]
+                taken = range(number, number + last_id - first_id + 1)
+                numbers.setdefault(relay.name, []).append(taken)
+            if not consumer.cancelled and consumer.held and relay.kept:
+                number = name_of(consumer.numbering, consumer.held[-1][1])[1]
+                assert number < relay.kept[0][0], (relay.name, number, relay.kept[0])
+        for name, relay in self.relays.items():
+            relay.check()
+            runs = numbers.get(name, [])
+            runs += [range(run[0], run[0] + run[4] - run[3] + 1) for run in relay.kept]
+            runs.sort(key=lambda run: run.start)
+            for before, after in pairwise(runs):
+                assert before.stop <= after.start, (name, before, after)
+            assert not runs or runs[-1].stop <= relay.next_number, (name, runs[-1])
+
+    def _check_consumers(self) -> None:
+        unacked = consumers = 0
+        for consumer in self.all_consumers():
+            count = sum(held[1] - held[0] + 1 for held in consumer.held)
+            assert count == consumer.held_count, (consumer.key, count, consumer.held_count)
+            for before, after in pairwise(consumer.held):
+                assert before[1] < after[0] and before[6] <= after[6], (consumer.key, before, after)
+            if consumer.held:
+                assert consumer.held[-1][1] < consumer.next_msg_id, consumer.key
+            assert count or not consumer.cancelled, consumer.key
+            unacked += 0 if consumer.no_ack else count
+            consumers += not consumer.cancelled and not consumer.getter
+            if consumer.filter is not None:
+                assert self.filters.get(consumer.filter.id) is consumer.filter, consumer.key
+                assert not consumer.cancelled, consumer.key
+                assert not (consumer.queued and consumer.key in consumer.filter.parked)
+            queued = consumer in self.service.get(consumer.priority, ())
+            assert queued == consumer.queued, (consumer.key, queued)
+            assert consumer.uplink in self.uplinks, consumer.key
+        assert not self.filters or self.filters.newest >= self.contents.newest()
+        for one in self.filters:
+            one.check()
+            users = [c.key for c in self.all_consumers() if c.filter is one]
+            assert len(users) == one.users > 0, (one.id, users)
+            assert one.parked.keys() <= set(users), (one.id, one.parked)
+        assert unacked == self.unacked, (unacked, self.unacked)
+        assert consumers == self.consumer_count, (consumers, self.consumer_count)
+        served = sum(len(lane) for lane in self.service.values())
+        assert served == sum(consumer.queued for consumer in self.all_consumers()), served
+        assert all(self.service.values()), "an empty lane of consumers"
+        if self.active is not None:
+            assert self.find(*self.active.key) is self.active, self.active.key
+        for key, uplink in self.uplinks.items():
+            assert key == uplink.id, (key, uplink.id)
+            number, over = uplink.incarnation, self.over.get(uplink.node, 0)
+            assert not number or number > over, (uplink.node, number, over)
+            assert uplink.suspected_ms or not uplink.yields, key

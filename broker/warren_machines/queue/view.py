@@ -1,0 +1,174 @@
+"""What a queue holds, message by message, with its state: a read that changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+from warren_machines.queue.letter_queue import REASONS
+from warren_machines.queue.ranges import COUNT_MASK, unmarked
+from warren_machines.queue.relays import KEPT_MS
+from warren_machines.queue.state import QueueState
+from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, READY
+
+ViewRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
+"""(state, name, index, first, last, delivery_count, acquired_count, since_ms, next_ms, claim).
+
+state     place in STATES
+name      place in the view's names: consumer tag, relay, reader, or reason of a death; -1: none
+first     and last, both included, of the block at log index `index`
+since_ms  when it was delivered, its relay lost its session, or it died; 0: not known
+next_ms   when it is ready again if nothing is done: the end of its delay, the expiry of its
+          claim, or of what is kept for a relay; 0: never, or now
+claim     its number; 0: none
+"""
+SCANNED_MAX: Final = 250_000
+"""Runs that one view looks at: the leader does nothing else meanwhile."""
+VIEW_ROWS_MAX: Final = 200_000
+"""Rows of one view, so that a peer message can hold them."""
+PIECE_ROWS: Final = 50_000
+"""Rows of one piece of `edges_of`: a piece has room to grow before it is read."""
+EDGES_MAX: Final = 1_000
+"""Pieces of one view."""
+
+
+class ViewTooLarge(Exception):
+    """The queue, or this piece of it, is scattered over too many runs for one view."""
+
+
+class Names:
+    """Names that occur often, each kept once."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+
+    def place(self, name: str) -> int:
+        """Return the place of a name; "" has none."""
+        return self._places.setdefault(name, len(self._places)) if name else -1
+
+    def all(self) -> tuple[str, ...]:
+        """Return the names by place."""
+        return tuple(self._places)
+
+
+def view_of(
+    state: QueueState, wanted: frozenset[str], first: int, last: int, count_max: int
+) -> tuple[tuple[str, ...], tuple[ViewRow, ...]]:
+    """Return names and rows of the messages in these states, state by state.
+
+    Ready ones come in the order of delivery, delayed ones by time, claimed ones in claim order,
+    letters in the order of the deaths, held ones by consumer in the order of delivery.
+
+    first, last  log indexes first ≤ index < last only
+    count_max    messages; 0: all
+    raises       ViewTooLarge
+    """
+    names = Names()
+    rows: list[ViewRow] = []
+    left = count_max or 1 << 62
+    for row in _rows(state, wanted, names):
+        if not first <= row[2] < last:
+            continue
+        size = row[4] - row[3] + 1
+        if size > left:
+            row = (*row[:4], row[3] + left - 1, *row[5:])
+        if len(rows) == VIEW_ROWS_MAX:
+            raise ViewTooLarge(
+                f"more than {VIEW_ROWS_MAX} runs of messages in one piece; ask for smaller pieces, "
+                "or for fewer messages"
+            )
+        rows.append(row)
+        left -= size
+        if left <= 0:
+            break
+    return names.all(), tuple(rows)
+
+
+def edges_of(state: QueueState, wanted: frozenset[str], pieces: int) -> tuple[int, ...]:
+    """Return log indexes that cut the messages in these states into about that many equal pieces.
+
+    More pieces where one would have too many rows, fewer where a block is larger than a piece.
+    Piece i is edges[i] ≤ index < edges[i + 1]; nothing when there is no such message.
+    raises  ViewTooLarge
+    """
+    found: dict[int, tuple[int, int]] = {}
+    total = 0
+    for row in _rows(state, wanted, Names()):
+        messages, rows = found.get(row[2], (0, 0))
+        size = row[4] - row[3] + 1
+        found[row[2]] = messages + size, rows + 1
+        total += size
+    edges: list[int] = []
+    taken = cut = rows_taken = 0
+    for index in sorted(found):
+        messages, rows = found[index]
+        full = taken >= total * (cut + 1) // pieces or rows_taken + rows > PIECE_ROWS
+        if not edges or (full and len(edges) < EDGES_MAX):
+            edges.append(index)
+            cut = taken * pieces // total
+            rows_taken = 0
+        taken += messages
+        rows_taken += rows
+    return (*edges, max(found) + 1) if found else ()
+
+
+def _rows(state: QueueState, wanted: frozenset[str], names: Names) -> Iterator[ViewRow]:
+    """Yield every row; raises ViewTooLarge after SCANNED_MAX."""
+    scanned = 0
+    for name, rows in _SOURCES.items():
+        if name not in wanted:
+            continue
+        for row in rows(state, names):
+            scanned += 1
+            if scanned > SCANNED_MAX:
+                raise ViewTooLarge(
+                    f"the queue's messages are in more than {SCANNED_MAX} runs; ask for fewer of "
+                    "its states, or for its first messages only"
+                )
+            yield row
+
+
+def _ready(state: QueueState, names: Names) -> Iterable[ViewRow]:
+    for index, first, last, failed, acquired in state.order:
+        yield 0, -1, index, first, last, failed, acquired, 0, 0, 0
+
+
+def _held(state: QueueState, names: Names) -> Iterable[ViewRow]:
+    for consumer in sorted(state.all_consumers(), key=lambda each: each.order):
+        place = names.place(consumer.tag)
+        for first_id, last_id, index, first, failed, acquired, since_ms in consumer.held:
+            last = first + last_id - first_id
+            yield 1, place, index, first, last, failed, acquired & COUNT_MASK, since_ms, 0, 0
+    for name, relay in sorted(state.relays.items()):
+        place = names.place(name)
+        since_ms, until_ms = relay.idle_ms, relay.idle_ms and relay.idle_ms + KEPT_MS
+        for _, _, index, first, last, failed, acquired in relay.kept:
+            acquired &= COUNT_MASK
+            yield 1, place, index, first, last, failed, acquired, since_ms, until_ms, 0
+
+
+def _delayed(state: QueueState, names: Names) -> Iterable[ViewRow]:
+    for ready_ms, index, first, last, failed, acquired in state.delayed:
+        yield 2, -1, index, first, last, failed, acquired & COUNT_MASK, 0, ready_ms, 0
+
+
+def _claimed(state: QueueState, names: Names) -> Iterable[ViewRow]:
+    for reader in state.readers.values():
+        place = names.place(reader.name)
+        for number in sorted(reader.claims):
+            claim = reader.claims[number]
+            for index, first, last, failed, acquired in map(unmarked, claim.runs):
+                when = claim.expires_ms
+                yield 3, place, index, first, last, failed, acquired, 0, when, number
+        for part in reader.parts:
+            for index, first, last, failed, acquired in map(unmarked, part.runs):
+                yield 3, place, index, first, last, failed, acquired, 0, part.expires_ms, 0
+
+
+def _dead(state: QueueState, names: Names) -> Iterable[ViewRow]:
+    for _, index, first, last, code, died_ms in state.letters:
+        failed, reason = divmod(code, len(REASONS))
+        yield 4, names.place(REASONS[reason]), index, first, last, failed, 0, died_ms, 0, 0
+
+
+_SOURCES: Final = {READY: _ready, HELD: _held, DELAYED: _delayed, CLAIMED: _claimed, DEAD: _dead}

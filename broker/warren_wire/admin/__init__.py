@@ -1,0 +1,1 @@
+"""What `/management` answers, as values; the keys are those of RabbitMQ."""

@@ -1,0 +1,1 @@
+"""Definitions and addresses of links to other brokers."""

@@ -1,0 +1,1 @@
+"""A queue's settings, and the commands that clients name."""

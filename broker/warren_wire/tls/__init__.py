@@ -1,0 +1,1 @@
+"""TLS contexts and certificates, from one place."""
