@@ -38,9 +38,9 @@ Tap: TypeAlias = Callable[[list[QueuePart]], None]
 """Called with the parts of a run before they are submitted."""
 FEW_PARTS: Final = 16
 """Queues to which a run is submitted at once."""
-PART_STEPS: Final = 8
+PART_STEPS: Final = 2
 """Of submitting messages to one of many queues, beside one for each STEP_BYTES of its copy."""
-STEP_BYTES: Final = 1024
+STEP_BYTES: Final = 4096
 
 
 class RoutedRun(NamedTuple):
