@@ -1,92 +1,88 @@
-"""Management of a vhost: declare, show and delete queues, exchanges, bindings."""
+"""Administration of a cluster over one connection; most calls are requests of `admin_values`."""
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import quote
 
-import msgspec
-
-from warren.claims import reader_path
-from warren.client_connections import ConnectionCalls
-from warren.connection import Connection
-from warren.definitions import DefinitionCalls
+from warren.calls import call, path_and_body, queue_of
 from warren.errors import Conflict, UsageError, WarrenError
-from warren.limits import LimitCalls
 from warren.membership import MembershipCalls
-from warren.policies import PolicyCalls
 from warren.shovels import ShovelCalls
-from warren.users import UserCalls
-from warren_wire.admin.queue_values import (
-    DelayedInfo,
-    ForgottenSink,
-    QueueInfo,
-    ReaderInfo,
-    SinksInfo,
-)
+from warren_wire.admin import bindings as binding_requests
+from warren_wire.admin import claims as claim_requests
+from warren_wire.admin import connections as connection_requests
+from warren_wire.admin import definitions as definition_requests
+from warren_wire.admin import delayed as delayed_requests
+from warren_wire.admin import exchanges as exchange_requests
+from warren_wire.admin import limits as limit_requests
+from warren_wire.admin import overview as overview_requests
+from warren_wire.admin import parameters as parameter_requests
+from warren_wire.admin import permissions as permission_requests
+from warren_wire.admin import policies as policy_requests
+from warren_wire.admin import queues as queue_requests
+from warren_wire.admin import relays as relay_requests
+from warren_wire.admin import sinks as sink_requests
+from warren_wire.admin import users as user_requests
+from warren_wire.admin import vhosts as vhost_requests
 
 QUEUES_PER_PAGE = 500
+IMPORT_S = 120.0
+"""How long an import may take: it answers when every queue is there."""
+Queue: TypeAlias = queue_requests.QueueInfo
+Reader: TypeAlias = queue_requests.ReaderInfo
 
 
-Queue: TypeAlias = QueueInfo
-Reader: TypeAlias = ReaderInfo
+@dataclass(frozen=True, slots=True)
+class ExportedDefinitions:
+    """Definitions in RabbitMQ's JSON format.
 
-
-class Admin(
-    MembershipCalls,
-    UserCalls,
-    PolicyCalls,
-    LimitCalls,
-    DefinitionCalls,
-    ShovelCalls,
-    ConnectionCalls,
-):
-    """Management calls over one connection.
-
-    Each raises NotFound, Conflict, AccessRefused, Unavailable. The calls for nodes and the members
-    of queues are in `MembershipCalls`, those for users, vhosts and permissions in `UserCalls`,
-    those for policies in `PolicyCalls`, those for limits in `LimitCalls`, those for exports,
-    imports and parameters in `DefinitionCalls`, those for shovels in `ShovelCalls`, those for
-    clients' connections in `ConnectionCalls`.
+    data   the file
+    notes  objects that are not in it, or not as they are
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    data: bytes
+    notes: tuple[str, ...]
 
-    def overview(self) -> dict[str, Any]:
-        """Return the answering node, its cluster and the cluster's nodes."""
-        return dict(self.connection.request("GET", "/overview"))
+    @property
+    def document(self) -> dict[str, Any]:
+        """Return the file's content."""
+        found: dict[str, Any] = json.loads(self.data)
+        return found
+
+
+class Admin(MembershipCalls, ShovelCalls):
+    """Management calls over one connection.
+
+    A call that is one request has its fields and its text (`warren_wire.admin`); a request
+    that is answered with Put or Performed returns None. Each raises NotFound (404), Conflict (409),
+    AccessRefused (403), Unavailable; what cannot be set is a PeerError, with the broker's text.
+    Changes take effect for the next operation, also of connected clients. Calls for nodes and the
+    members of queues are in `MembershipCalls`, those for shovels in `ShovelCalls`.
+    """
+
+    overview = call(overview_requests.GetOverviewRequest)
 
     # -------------------------------------------------------------- queues
 
-    def declare_queue(
-        self,
-        name: str,
-        *,
-        durable: bool = True,
-        exclusive: bool = False,
-        auto_delete: bool = False,
-        arguments: Mapping[str, Any] | None = None,
-    ) -> Queue:
-        """Declare a queue; Conflict when it exists with other settings."""
-        body = {
-            "durable": durable,
-            "exclusive": exclusive,
-            "auto_delete": auto_delete,
-            "arguments": dict(arguments or {}),
-        }
-        return _queue(self.connection.request("PUT", _queue_path(name), body))
-
-    def queue(self, name: str) -> Queue:
-        """Return one queue; NotFound."""
-        return _queue(self.connection.request("GET", _queue_path(name)))
+    declare_queue = call(queue_requests.DeclareQueueRequest)
+    queue = call(queue_requests.GetQueueRequest)
+    delete_queue = call(queue_requests.DeleteQueueRequest)
+    purge_queue = call(queue_requests.PurgeQueueRequest)
+    retry_delayed = call(queue_requests.RetryDelayedRequest)
+    delayed_messages = call(delayed_requests.ListDelayedRequest)
+    sinks = call(sink_requests.ListSinksRequest)
+    forget_sink = call(sink_requests.ForgetSinkRequest)
+    release_relay = call(relay_requests.ReleaseRelayRequest)
 
     def queues_named(self, names: Sequence[str]) -> list[Queue | WarrenError]:
         """Return several queues in one round trip; in the place of one why it is not known."""
-        asked = [[("GET", _queue_path(name), None)] for name in names]
+        asked = [[path_and_body(queue_requests.GetQueueRequest(name))] for name in names]
         return [
-            body if isinstance(body, WarrenError) else _queue(body)
+            body if isinstance(body, WarrenError) else queue_of(body)
             for (body,) in self.connection.request_each(asked)
         ]
 
@@ -96,91 +92,27 @@ class Admin(
         pattern  only those with names in which this regular expression is found
         """
         found: list[Queue] = []
-        chosen = f"&pattern={quote(pattern, safe='')}" if pattern else ""
         while True:  # one page of the answer
-            after = f"&after={quote(found[-1].name, safe='')}" if found else ""
-            page = self.connection.request("GET", f"/queues?count={QUEUES_PER_PAGE}{after}{chosen}")
-            found += [_queue(body) for body in page]
+            after = found[-1].name if found else ""
+            page = self.ask(queue_requests.ListQueuesRequest(after, QUEUES_PER_PAGE, pattern))
+            found += page
             if len(page) < QUEUES_PER_PAGE:
                 return found
 
-    def delete_queue(
-        self, name: str, *, if_unused: bool = False, if_empty: bool = False, force: bool = False
-    ) -> int:
-        """Delete a queue if it exists; return how many ready messages it had.
-
-        force  without asking the queue, for one that has permanently lost its majority: its
-               messages are lost, uncounted. Needs the tag `administrator`; not with the other two
-        """
-        asked = (("if-unused", if_unused), ("if-empty", if_empty), ("force", force))
-        flags = "&".join(f"{flag}=true" for flag, on in asked if on)
-        path = _queue_path(name) + (f"?{flags}" if flags else "")
-        return int(self.connection.request("DELETE", path)["message_count"])
-
-    def purge_queue(self, name: str) -> int:
-        """Drop the ready and delayed messages of a queue; return how many."""
-        return int(
-            self.connection.request("DELETE", _queue_path(name) + "/messages")["message_count"]
-        )
-
-    def retry_delayed(self, name: str) -> int:
-        """Return the delayed messages to the queue now; return how many."""
-        path = _queue_path(name) + "/messages/delayed/retry"
-        return int(self.connection.request("POST", path)["message_count"])
-
-    def delayed_messages(self, name: str, count: int = 100) -> list[DelayedInfo]:
-        """Return the delayed messages of a queue that are ready first, at most 500.
-
-        name  of a queue, or `amq.delayed.` and the name of an exchange of type x-delayed-message
-        """
-        found = self.connection.request(
-            "GET", f"{_queue_path(name)}/messages/delayed?count={count}"
-        )
-        return [msgspec.convert(one, DelayedInfo) for one in found]
-
     def drop_delayed(self, name: str, message: str) -> None:
         """Drop the delayed message with that id; NotFound when it is not delayed."""
-        path = f"{_queue_path(name)}/messages/delayed/{quote(message, safe='')}"
-        self.connection.request("DELETE", path)
+        self.ask(delayed_requests.EndDelayRequest(name, message, drop=True))
 
     def retry_delayed_message(self, name: str, message: str) -> None:
         """Make the delayed message with that id ready now; NotFound when it is not delayed."""
-        path = f"{_queue_path(name)}/messages/delayed/{quote(message, safe='')}/retry"
-        self.connection.request("POST", path)
+        self.ask(delayed_requests.EndDelayRequest(name, message, drop=False))
 
     # -------------------------------------------------------------- exchanges and bindings
 
-    def declare_exchange(
-        self,
-        name: str,
-        kind: str = "direct",
-        *,
-        durable: bool = True,
-        auto_delete: bool = False,
-        internal: bool = False,
-        arguments: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Declare an exchange; Conflict when it exists with other settings."""
-        self.connection.request(
-            "PUT",
-            f"/exchanges/{quote(name, safe='')}",
-            {
-                "type": kind,
-                "durable": durable,
-                "auto_delete": auto_delete,
-                "internal": internal,
-                "arguments": dict(arguments or {}),
-            },
-        )
-
-    def delete_exchange(self, name: str, *, if_unused: bool = False) -> None:
-        """Delete an exchange if it exists."""
-        flag = "?if-unused=true" if if_unused else ""
-        self.connection.request("DELETE", f"/exchanges/{quote(name, safe='')}{flag}")
-
-    def exchanges(self) -> list[dict[str, Any]]:
-        """Return all exchanges of the vhost, by name."""
-        return [dict(body) for body in self.connection.request("GET", "/exchanges")]
+    declare_exchange = call(exchange_requests.DeclareExchangeRequest)
+    delete_exchange = call(exchange_requests.DeleteExchangeRequest)
+    exchanges = call(exchange_requests.ListExchangesRequest)
+    bindings = call(binding_requests.ListBindingsRequest)
 
     def bind(
         self,
@@ -192,9 +124,12 @@ class Admin(
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Bind a queue (or an exchange) to the exchange `source`."""
-        body = {"source": source, "binding_key": routing_key, "arguments": dict(arguments or {})}
-        body.update(_destination(queue, exchange))
-        self.connection.request("POST", "/bindings", body)
+        if (queue is None) == (exchange is None):
+            raise UsageError(
+                f"bind to queue={queue!r}, exchange={exchange!r}: give exactly one of them"
+            )
+        ends = (source, queue or "", exchange or "")
+        self.ask(binding_requests.BindRequest(*ends, routing_key, dict(arguments or {})))
 
     def unbind(
         self,
@@ -207,26 +142,104 @@ class Admin(
     ) -> None:
         """Undo `bind`; harmless when there is no such binding."""
         wanted = dict(arguments or {})
-        for body in self.bindings(
-            source=source, queue=queue, exchange=exchange, routing_key=routing_key
-        ):
+        for body in self.bindings(source, queue, exchange, routing_key):
             if dict(body["arguments"]) == wanted:
                 self.connection.request("DELETE", body["location"])
 
-    def bindings(
-        self,
-        *,
-        source: str | None = None,
-        queue: str | None = None,
-        exchange: str | None = None,
-        routing_key: str | None = None,
-    ) -> list[dict[str, Any]]:
-        """Return the bindings that match; None: any."""
-        asked = {"src": source, "dstq": queue, "dste": exchange, "key": routing_key}
-        query = "&".join(
-            f"{key}={quote(value, safe='')}" for key, value in asked.items() if value is not None
-        )
-        return [dict(body) for body in self.connection.request("GET", f"/bindings?{query}")]
+    # -------------------------------------------------------------- users, vhosts, permissions
+
+    whoami = call(user_requests.GetWhoAmIRequest)
+    users = call(user_requests.ListUsersRequest)
+    user = call(user_requests.GetUserRequest)
+    put_user = call(user_requests.PutUserRequest)
+    delete_user = call(user_requests.DeleteUserRequest)
+    vhosts = call(vhost_requests.ListVhostsRequest)
+    vhost = call(vhost_requests.GetVhostRequest)
+    put_vhost = call(vhost_requests.PutVhostRequest)
+    set_tracing = call(vhost_requests.TraceVhostRequest)
+    protect_vhost = call(vhost_requests.ProtectVhostRequest)
+    delete_vhost = call(vhost_requests.DeleteVhostRequest)
+    permissions = call(permission_requests.ListPermissionsRequest)
+    set_permissions = call(permission_requests.PutPermissionsRequest)
+    clear_permissions = call(permission_requests.DeletePermissionsRequest)
+    topic_permissions = call(permission_requests.ListTopicPermissionsRequest)
+    set_topic_permissions = call(permission_requests.PutTopicPermissionsRequest)
+    clear_topic_permissions = call(permission_requests.DeleteTopicPermissionsRequest)
+
+    # -------------------------------------------------------------- policies, limits, connections
+
+    policies = call(policy_requests.ListPoliciesRequest)
+    policy = call(policy_requests.GetPolicyRequest)
+    set_policy = call(policy_requests.PutPolicyRequest)
+    clear_policy = call(policy_requests.DeletePolicyRequest)
+    connections = call(connection_requests.ListConnectionsRequest)
+    consumers = call(connection_requests.ListConsumersRequest)
+    close_connection = call(connection_requests.EndConnectionRequest)
+    vhost_limits = call(limit_requests.ListVhostLimitsRequest)
+    user_limits = call(limit_requests.ListUserLimitsRequest)
+
+    def set_vhost_limit(self, vhost: str, name: str, value: int) -> None:
+        """Set one limit of a vhost."""
+        self.ask(limit_requests.PutLimitRequest("vhost", vhost, name, value))
+
+    def replace_vhost_limits(self, vhost: str, given: Mapping[str, int]) -> None:
+        """Set all limits of a vhost: those that are not given are cleared."""
+        self.ask(limit_requests.ReplaceLimitsRequest("vhost", vhost, dict(given)))
+
+    def clear_vhost_limits(self, vhost: str, name: str | None = None) -> None:
+        """Clear one limit of a vhost; None: all."""
+        self.ask(limit_requests.ClearLimitsRequest("vhost", vhost, name))
+
+    def set_user_limit(self, user: str, name: str, value: int) -> None:
+        """Set one limit of a user."""
+        self.ask(limit_requests.PutLimitRequest("user", user, name, value))
+
+    def replace_user_limits(self, user: str, given: Mapping[str, int]) -> None:
+        """Set all limits of a user: those that are not given are cleared."""
+        self.ask(limit_requests.ReplaceLimitsRequest("user", user, dict(given)))
+
+    def clear_user_limits(self, user: str, name: str | None = None) -> None:
+        """Clear one limit of a user; None: all."""
+        self.ask(limit_requests.ClearLimitsRequest("user", user, name))
+
+    # -------------------------------------------------------------- definitions, parameters
+
+    global_parameters = call(parameter_requests.ListGlobalParametersRequest)
+    set_global_parameter = call(parameter_requests.PutGlobalParameterRequest)
+    clear_global_parameter = call(parameter_requests.DeleteGlobalParameterRequest)
+
+    def export_definitions(self, vhost: str | None = None) -> ExportedDefinitions:
+        """Return all definitions, or those of one vhost; NotFound."""
+        found = self.ask(definition_requests.ExportRequest(vhost), timeout_s=IMPORT_S)
+        return ExportedDefinitions(zlib.decompress(found.document), found.notes)
+
+    def import_definitions(
+        self, data: bytes, vhost: str | None = None, *, dry_run: bool = False
+    ) -> definition_requests.ImportReport:
+        """Import a file, all of it or, when that is refused, nothing.
+
+        data     JSON in RabbitMQ's format
+        vhost    to import everything into; None: the vhosts that the file names
+        dry_run  only report what would be done
+        """
+        request = definition_requests.ImportRequest(zlib.compress(data, 9), vhost, dry_run)
+        return self.ask(request, timeout_s=IMPORT_S)
+
+    def parameters(
+        self, vhost: str | None = None, component: str | None = None
+    ) -> list[parameter_requests.ParameterInfo]:
+        """Return the runtime parameters of a vhost and a component; None: of all."""
+        # A vhost stands in a path behind a component.
+        asked = parameter_requests.ListParametersRequest(component, vhost if component else None)
+        return [one for one in self.ask(asked) if vhost in (None, one.vhost)]
+
+    def set_parameter(self, vhost: str, component: str, name: str, value: Any) -> None:
+        """Add or replace a runtime parameter."""
+        self.ask(parameter_requests.PutParameterRequest(component, vhost, name, value))
+
+    def clear_parameter(self, vhost: str, component: str, name: str) -> None:
+        """Remove a runtime parameter; NotFound."""
+        self.ask(parameter_requests.DeleteParameterRequest(component, vhost, name))
 
     # -------------------------------------------------------------- claims, by an operator
 
@@ -236,12 +249,8 @@ class Admin(
 
     def settle_claims(self, queue: str, reader: str, number: int) -> int:
         """Settle a reader's claims up to `number`; return the number of messages."""
-        body = {"epoch": self._current_epoch(queue, reader), "number": number}
-        return int(
-            self.connection.request("POST", reader_path(queue, reader) + "/settle", body)[
-                "messages"
-            ]
-        )
+        epoch = self._current_epoch(queue, reader)
+        return self.ask(claim_requests.SettleClaimsRequest(queue, reader, number, epoch))
 
     def release_claims(
         self,
@@ -256,51 +265,9 @@ class Admin(
 
         One that a batch settles is settled when the batch was published; see `ClaimReader.release`.
         """
-        body = {"epoch": -1, "number": number, "failed": failed, "undecided": undecided}
-        return int(
-            self.connection.request("POST", reader_path(queue, reader) + "/release", body)[
-                "messages"
-            ]
+        return self.ask(
+            claim_requests.ReleaseClaimRequest(queue, reader, number, -1, failed, undecided)
         )
-
-    def sinks(self, queue: str, sink: str = "", run: str = "", count: int = 100) -> SinksInfo:
-        """Return what a queue remembers of sinks, those that published into it last first.
-
-        sink, run  only those of that name; "": all
-        count      of runs, at most 500
-        """
-        asked = f"sink={quote(sink, safe='')}&run={quote(run, safe='')}&count={count}"
-        found = self.connection.request("GET", f"{_queue_path(queue)}/sinks?{asked}")
-        return msgspec.convert(found, SinksInfo)
-
-    def forget_sink(
-        self, queue: str, sink: str, run: str = "", *, force: bool = False
-    ) -> ForgottenSink:
-        """Have a queue forget a sink's runs: their epochs, batches and stages.
-
-        A batch that is published after that is a new run's, whatever its number: one that was
-        published before is published again. So it is for sinks that will not come back, or begin
-        with a new checkpoint. Raises Conflict while attempts at a batch are staged.
-
-        run    only this one; "": all
-        force  drop what is staged; a driver that still publishes it gets StageLost
-        """
-        asked = f"run={quote(run, safe='')}&force={'true' if force else 'false'}"
-        path = f"{_queue_path(queue)}/sinks/{quote(sink, safe='')}?{asked}"
-        found = self.connection.request("DELETE", path)
-        return msgspec.convert(found, ForgottenSink)
-
-    def release_relay(self, queue: str, relay: str) -> int:
-        """Make ready what a queue keeps for a shovel or link that is away; return how much.
-
-        What it had published without a confirm may be at its destination, too, and is then in the
-        world twice: so it is for one that does not come back. Raises Conflict while it is
-        connected. 0: the queue keeps nothing for that name.
-
-        relay  as `QueueInfo.relays` names it
-        """
-        path = f"{_queue_path(queue)}/relays/release"
-        return int(self.connection.request("POST", path, {"relay": relay})["messages"])
 
     def _current_epoch(self, queue: str, reader: str) -> int:
         """Return the epoch of the driver on behalf of which an operator acts."""
@@ -310,29 +277,3 @@ class Admin(
         raise Conflict(
             f"queue {queue!r} has no reader {reader!r}; see `warren claims list {queue}`"
         )
-
-
-def _queue_path(name: str) -> str:
-    """Return the path of a queue's requests."""
-    if not name:
-        raise UsageError("a queue's name must not be empty")
-    return f"/queues/{quote(name, safe='')}"
-
-
-def _destination(queue: str | None, exchange: str | None) -> dict[str, str]:
-    """Return a binding's destination."""
-    if (queue is None) == (exchange is None):
-        raise UsageError(
-            f"bind to queue={queue!r}, exchange={exchange!r}: give exactly one of them"
-        )
-    return (
-        {"destination_queue": queue}
-        if queue is not None
-        else {"destination_exchange": str(exchange)}
-    )
-
-
-def _queue(body: Mapping[str, Any]) -> Queue:
-    """Convert a reply's body to a Queue; keys that this version does not know are ignored."""
-    known = {key: value for key, value in body.items() if value is not None}
-    return msgspec.convert({**known, "by_priority": dict(known.get("by_priority", ()))}, Queue)

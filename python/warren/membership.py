@@ -1,6 +1,6 @@
 """Operations on the nodes of a cluster, with the members of its queues.
 
-The values are the broker's own (`warren_wire.admin.membership`). A call starts a long
+The values are the broker's own (`warren_wire.admin.members`). A call starts a long
 operation, which continues in the cluster without the caller: `wait` waits for its end.
 """
 
@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar
-from urllib.parse import quote
 
-import msgspec
-
-from warren.connection import Connection
+from warren.calls import AdminCalls, call
 from warren.errors import (
     Conflict,
     NoNodeReached,
     NotFound,
-    PeerError,
     StillUnderWay,
     Unavailable,
     UsageError,
 )
 from warren.waiting import until
-from warren_wire.admin.membership import (
+from warren_wire.admin import members as m
+from warren_wire.admin.members import (
     Forgetting,
     LeaderMove,
     LeaderMoved,
@@ -40,14 +37,14 @@ from warren_wire.admin.membership import (
     Resized,
     Resizing,
 )
+from warren_wire.admin.requests import AdminRequest
 
 T = TypeVar("T")
 QueueProgress: TypeAlias = Callable[[QueueMembers], None] | None
 NodeProgress: TypeAlias = Callable[[NodeStatus], None] | None
-HEALTH = "/health/checks/node-is-quorum-critical"
 
 
-class MembershipCalls:
+class MembershipCalls(AdminCalls):
     """The part of `Admin` for nodes and the members of queues.
 
     Changes need the tag `administrator`, reads the tag `monitoring`. Each call raises NotFound (no
@@ -59,8 +56,6 @@ class MembershipCalls:
     progress  called with the observed state, at least once, about once a second while waiting
     """
 
-    connection: Connection
-
     # -------------------------------------------------------------- one queue's members
 
     def queue_members(self, queue: str, *, timeout_s: float | None = None) -> QueueMembers:
@@ -68,7 +63,7 @@ class MembershipCalls:
 
         With role, entries behind, and bytes of a snapshot being sent.
         """
-        return self._ask("GET", _on_queue(queue, "status"), QueueMembers, timeout_s=timeout_s)
+        return self.ask(m.GetMembersRequest(queue), timeout_s=timeout_s)
 
     def await_synchronised(
         self, queue: str, *, wait: float, progress: QueueProgress = None
@@ -89,9 +84,7 @@ class MembershipCalls:
         Conflict for a queue on one node only (classic, exclusive, transient), and for a node that
         is down or drained.
         """
-        began = self._ask(
-            "POST", _on_queue(queue, "replicas/add"), MembersChanged, {"node": node}, wait=wait
-        )
+        began = self._began(m.AddMemberRequest(queue, node), wait)
         self._wait_for_queue(queue, wait, progress)
         return began
 
@@ -102,20 +95,11 @@ class MembershipCalls:
 
         A repeat is harmless. Conflict for the last member, and if the majority would be lost.
         """
-        began = self._ask(
-            "DELETE",
-            _on_queue(queue, "replicas/delete"),
-            MembersChanged,
-            {"node": node},
-            wait=wait,
-        )
+        began = self._began(m.DeleteMemberRequest(queue, node), wait)
         self._wait_for_queue(queue, wait, progress)
         return began
 
-    def transfer_leadership(self, queue: str, node: str) -> LeaderMoved:
-        """Transfer leadership to that node's member and wait for it. Conflict: it is behind."""
-        path = _on_queue(queue, "leader/transfer")
-        return self._ask("POST", path, LeaderMoved, {"node": node})
+    transfer_leadership = call(m.TransferLeadershipRequest)
 
     # -------------------------------------------------------------- many queues
 
@@ -134,12 +118,10 @@ class MembershipCalls:
         strategy  even: only queues with an even number of members
         patterns  regular expressions that are found anywhere in a name
         """
-        body = {
-            "strategy": strategy,
-            "vhost_pattern": vhost_pattern,
-            "queue_pattern": queue_pattern,
-        }
-        began = self._ask("POST", _replicas_on(node, "grow"), Resizing, body, wait=wait)
+        request = m.GrowNodeRequest(
+            node, strategy, vhost_pattern=vhost_pattern, queue_pattern=queue_pattern
+        )
+        began = self._began(request, wait)
         self._wait_for_node(node, wait, progress)
         return began
 
@@ -155,8 +137,7 @@ class MembershipCalls:
 
         errors_only  name only the failures
         """
-        body = {"errors_only": errors_only}
-        began = self._ask("DELETE", _replicas_on(node, "shrink"), Resizing, body, wait=wait)
+        began = self._began(m.ShrinkNodeRequest(node, errors_only), wait)
         self._wait_for_node(node, wait, progress)
         return began
 
@@ -173,13 +154,13 @@ class MembershipCalls:
         A repeated call moves what has not moved; `wait` repeats it until nothing is left, and
         returns the first answer.
         """
-        body = {"vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
-        began = seen = self._ask("POST", "/rebalance/queues", Rebalanced, body, wait=wait)
+        asked = m.RebalanceQueuesRequest(vhost_pattern=vhost_pattern, queue_pattern=queue_pattern)
+        began = seen = self._began(asked, wait)
 
         def look(left: float) -> Rebalanced:
             nonlocal seen
             try:
-                seen = self._ask("POST", "/rebalance/queues", Rebalanced, body, timeout_s=left)
+                seen = self.ask(asked, timeout_s=left)
             except Conflict:
                 pass  # the moves that were started are in progress: use the last observation
             return seen
@@ -196,13 +177,11 @@ class MembershipCalls:
 
     # -------------------------------------------------------------- nodes
 
-    def nodes(self) -> tuple[NodeInfo, ...]:
-        """Return all nodes of the cluster, by name."""
-        return self._ask("GET", "/nodes", tuple[NodeInfo, ...])
+    nodes = call(m.ListNodesRequest)
 
     def node_status(self, node: str, *, timeout_s: float | None = None) -> NodeStatus:
         """Return one node with the operations in progress on it."""
-        return self._ask("GET", _node(node), NodeStatus, timeout_s=timeout_s)
+        return self.ask(m.GetNodeRequest(node), timeout_s=timeout_s)
 
     def drain(
         self, node: str, *, wait: float | None = None, progress: NodeProgress = None
@@ -215,7 +194,7 @@ class MembershipCalls:
         """
         known = f"{node!r} may be in maintenance"
         try:
-            began = self._ask("POST", _node(node, "/drain"), NodeStatus, wait=wait)
+            began = self._began(m.DrainNodeRequest(node), wait)
             known = f"{node!r} is in maintenance now"
             # The only address may be that of the node, which takes no clients from now on.
             alone = len(self.connection.address.hosts) == 1
@@ -236,7 +215,7 @@ class MembershipCalls:
         self, node: str, *, wait: float | None = None, progress: NodeProgress = None
     ) -> NodeStatus:
         """End the node's maintenance; `rebalance` gives it leaders again."""
-        began = self._ask("POST", _node(node, "/revive"), NodeStatus, wait=wait)
+        began = self._began(m.ReviveNodeRequest(node), wait)
         return self._wait_for_node(node, wait, progress) or began
 
     def forget(
@@ -248,7 +227,7 @@ class MembershipCalls:
         named in the answer. Its data directory can never join this cluster again. With `wait`,
         returns when `nodes` no longer shows it.
         """
-        began = self._ask("DELETE", _node(node), Forgetting, wait=wait)
+        began = self._began(m.ForgetNodeRequest(node), wait)
         if wait is not None:
             until(
                 lambda left: self._status_or_none(node, left),
@@ -264,31 +243,21 @@ class MembershipCalls:
 
         node  empty: the one that answers. The only node of a cluster is safe, as in RabbitMQ
         """
-        path = f"{HEALTH}/{quote(node, safe='')}" if node else HEALTH
 
         def is_answer(status: int, body: Any) -> bool:
             # 503 for a critical node, as in RabbitMQ; 503 without `status` is a node that cannot
             # tell, while another one may.
             return status == 503 and isinstance(body, Mapping) and "status" in body
 
-        return _convert(self.connection.request("GET", path, is_answer=is_answer), QuorumCritical)
+        return self.ask(m.CheckQuorumCriticalRequest(node or None), is_answer=is_answer)
 
     # -------------------------------------------------------------- inside
 
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        kind: type[T],
-        body: Any = None,
-        *,
-        timeout_s: float | None = None,
-        wait: float | None = None,
-    ) -> T:
+    def _began(self, request: AdminRequest[T], wait: float | None) -> T:
+        """Begin a long operation; raises UsageError for a wait that is none."""
         if wait is not None and not wait > 0:
             raise UsageError(f"wait={wait!r}: seconds, more than 0; None: do not wait")
-        answer = self.connection.request(method, path, body, timeout_s=timeout_s)
-        return _convert(answer, kind)
+        return self.ask(request)
 
     def _wait_for_queue(self, queue: str, wait: float | None, progress: QueueProgress) -> None:
         if wait is not None:
@@ -350,36 +319,6 @@ def _left(seen: NodeStatus) -> str:
     parts += ["it is being forgotten"] if node.forgetting else []
     parts += [f"{m.name}: {describe_member(m.member)}" for m in seen.moving[:1]]
     return ", ".join(parts) or "it is not done"
-
-
-def _convert(answer: Any, kind: type[T]) -> T:
-    try:
-        return msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
-        raise PeerError(
-            f"the node's answer is not known to this client ({error}): use the client of "
-            "the cluster's version"
-        ) from error
-
-
-def _on_queue(queue: str, rest: str) -> str:
-    if not queue:
-        raise UsageError("a queue's name must not be empty")
-    return f"/queues/quorum/{quote(queue, safe='')}/{rest}"
-
-
-def _replicas_on(node: str, what: str) -> str:
-    return f"/queues/quorum/replicas/on/{_name(node)}/{what}"
-
-
-def _node(node: str, rest: str = "") -> str:
-    return f"/nodes/{_name(node)}{rest}"
-
-
-def _name(node: str) -> str:
-    if not node:
-        raise UsageError("a node's name must not be empty; `warren nodes list` shows them")
-    return quote(node, safe="")
 
 
 __all__ = [

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from warren.errors import NotFound, UsageError
 from warren.shovels import MOVED_AT_ONCE, queue_to_queue, shovel_name
 from warren.whole_file import write_whole
-from warren_wire.admin.shovel_values import RUNNING, TERMINATED, ShovelInfo
+from warren_wire.admin.shovels import RUNNING, TERMINATED, ShovelInfo
 
 SHOVEL_PREFIX = "migrate "
 """Beginning of the names of a migration's shovels."""

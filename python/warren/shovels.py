@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote
 
-import msgspec
-
-from warren.connection import Connection
+from warren.calls import AdminCalls, call
 from warren.errors import Conflict, NotFound, UsageError
 from warren.waiting import until
-from warren_wire.admin.shovel_values import ShovelInfo
+from warren_wire.admin import shovels as m
+from warren_wire.admin.parameters import ListParametersRequest, PutParameterRequest
+from warren_wire.admin.queues import GetQueueRequest
+from warren_wire.admin.shovels import ShovelInfo
 
 SHOVEL_NAME_BYTES_MAX = 200
 MOVER_PREFIX = "Move from "
@@ -55,55 +55,23 @@ def queue_to_queue(
     }
 
 
-class ShovelCalls:
-    """The part of `Admin` that concerns shovels; each raises NotFound, AccessRefused, Unavailable.
+class ShovelCalls(AdminCalls):
+    """The part of `Admin` that concerns shovels, which are parameters of component `shovel`."""
 
-    A shovel is a parameter of component `shovel`; what cannot be set is a PeerError, with the
-    broker's text.
-    """
-
-    connection: Connection
-
-    def shovels(self, vhost: str | None = None) -> list[ShovelInfo]:
-        """Shovels with their states, by vhost and name; None: of all vhosts."""
-        path = "/shovels" if vhost is None else f"/shovels/{quote(vhost, safe='')}"
-        return [msgspec.convert(body, ShovelInfo) for body in self.connection.request("GET", path)]
-
-    def federation_links(self, vhost: str | None = None) -> list[ShovelInfo]:
-        """Links of federated queues, by vhost, queue and upstream; None: of all vhosts.
-
-        name is the upstream's, dest_queue the federated queue.
-        """
-        path = "/federation-links" + ("" if vhost is None else f"/{quote(vhost, safe='')}")
-        return [msgspec.convert(body, ShovelInfo) for body in self.connection.request("GET", path)]
-
-    def shovel(self, vhost: str, name: str) -> ShovelInfo:
-        """One shovel; NotFound."""
-        return msgspec.convert(self.connection.request("GET", _path(vhost, name)), ShovelInfo)
-
-    def set_shovel(self, vhost: str, name: str, value: dict[str, Any]) -> None:
-        """Add or replace a shovel; the keys are RabbitMQ's: src-uri, src-queue, dest-uri …"""
-        path = f"/parameters/shovel{_path(vhost, name).removeprefix('/shovels/vhost')}"
-        self.connection.request("PUT", path, {"value": value})
-
-    def restart_shovel(self, vhost: str, name: str) -> None:
-        """Have a shovel connect again, also one that has ended with an error; NotFound."""
-        self.connection.request("DELETE", f"{_path(vhost, name)}/restart")
-
-    def pause_shovel(self, vhost: str, name: str) -> None:
-        """Have a shovel move nothing until it is resumed, on whatever node it is; NotFound.
-
-        What is under way is confirmed, or comes back to the source.
-        """
-        self.connection.request("PUT", f"{_path(vhost, name)}/pause")
+    shovels = call(m.ListShovelsRequest)
+    federation_links = call(m.ListLinksRequest)
+    shovel = call(m.ShovelRequest)
+    restart_shovel = call(m.RestartShovelRequest)
+    pause_shovel = call(m.PauseShovelRequest)
+    delete_shovel = call(m.DeleteShovelRequest)
 
     def resume_shovel(self, vhost: str, name: str) -> None:
         """Have a paused shovel run again; NotFound."""
-        self.connection.request("DELETE", f"{_path(vhost, name)}/pause")
+        self.ask(m.PauseShovelRequest(vhost, name, False))
 
-    def delete_shovel(self, vhost: str, name: str) -> None:
-        """Stop and remove a shovel; NotFound."""
-        self.connection.request("DELETE", _path(vhost, name))
+    def set_shovel(self, vhost: str, name: str, value: dict[str, Any]) -> None:
+        """Add or replace a shovel; the keys are RabbitMQ's: src-uri, src-queue, dest-uri …"""
+        self.ask(PutParameterRequest("shovel", vhost, name, value))
 
     def move_messages(
         self,
@@ -130,8 +98,7 @@ class ShovelCalls:
         if queue == to:
             raise UsageError(f"queue {queue!r}: name another queue to move its messages to")
         for each in (queue, to):
-            found = self.connection.request("GET", f"/queues/{quote(each, safe='')}")
-            if found["exclusive"]:
+            if self.ask(GetQueueRequest(each)).exclusive:
                 raise Conflict(
                     f"queue {each!r} is exclusive: only the connection that declared it can use "
                     "it, and a shovel has a connection of its own"
@@ -171,8 +138,8 @@ class ShovelCalls:
 
     def _mover(self, vhost: str, name: str) -> dict[str, Any] | None:
         """Return a shovel's parameter; None: there is none."""
-        found = self.connection.request("GET", f"/parameters/shovel/{quote(vhost, safe='')}")
-        return next((dict(one["value"]) for one in found if one["name"] == name), None)
+        found = self.ask(ListParametersRequest("shovel", vhost))
+        return next((dict(one.value) for one in found if one.name == name), None)
 
     def _shovel_or_none(self, vhost: str, name: str) -> ShovelInfo | None:
         try:
@@ -189,9 +156,3 @@ def moved_so_far(shovel: ShovelInfo | None) -> str:
     if shovel.remaining is not None:
         said += f", {shovel.remaining:,} left"
     return f"{said}; {shovel.reason}" if shovel.reason else said
-
-
-def _path(vhost: str, name: str) -> str:
-    if not vhost or not name:
-        raise UsageError("a shovel's vhost and name must not be empty")
-    return f"/shovels/vhost/{quote(vhost, safe='')}/{quote(name, safe='')}"

@@ -18,20 +18,8 @@ from broker.amqp091.peer import Peer, Rights
 from broker.metadata.world import World as Metadata
 from warren_broker.access import requests as asked
 from warren_broker.access.requests import ExchangeFacts
-from warren_broker.admin import claims as claim_resource
-from warren_broker.admin import delayed as delayed_resource
-from warren_broker.admin import members as members
-from warren_broker.admin import queues as queue_resource
+from warren_broker.admin import resources
 from warren_broker.admin.caller import Asker
-from warren_broker.admin.claim_service import CLAIM_HANDLERS
-from warren_broker.admin.delayed_service import DELAYED_HANDLERS
-from warren_broker.admin.member_service import MEMBER_HANDLERS
-from warren_broker.admin.queue_service import QUEUE_HANDLERS
-from warren_broker.admin.relay_service import RELAY_HANDLERS
-from warren_broker.admin.relays import ReleaseRelayRequest
-from warren_broker.admin.sink_service import SINK_HANDLERS
-from warren_broker.admin.sinks import ForgetSinkRequest, ListSinksRequest
-from warren_broker.admin.views import ViewEdgesRequest
 from warren_broker.clients10 import connection_requests as amqp10_requests
 from warren_broker.clients10.blocks10 import BLOCK_HANDLERS
 from warren_broker.clients10.views10 import VIEW_HANDLERS
@@ -45,18 +33,21 @@ from warren_machines.routing.absent import AbsentNodes
 from warren_machines.routing.surroundings import RoutingNode
 from warren_machines.routing.topology import Topology
 from warren_wire import errors
+from warren_wire.admin import bindings, exchanges
+from warren_wire.admin import claims as claim_resource
+from warren_wire.admin import delayed as delayed_resource
+from warren_wire.admin import members as members
+from warren_wire.admin import queues as queue_resource
+from warren_wire.admin.queues import ViewEdgesRequest
+from warren_wire.admin.relays import ReleaseRelayRequest
+from warren_wire.admin.sinks import ForgetSinkRequest, ListSinksRequest
 from warren_wire.amqp091 import properties
 from warren_wire.amqp10.addresses import ClaimSource, StageTarget, ViewSource
 from warren_wire.block.block import FORM_AMQP10, Block, encode
 from warren_wire.kernel import Selection
 
 HANDLERS: dict[type, Any] = {
-    **QUEUE_HANDLERS,
-    **CLAIM_HANDLERS,
-    **MEMBER_HANDLERS,
-    **DELAYED_HANDLERS,
-    **SINK_HANDLERS,
-    **RELAY_HANDLERS,
+    **resources.HANDLERS,
     **BLOCK_HANDLERS,
     **VIEW_HANDLERS,
 }
@@ -131,8 +122,8 @@ def stage(exchange: str, data: bytes) -> amqp10_requests.StageBlock:
 
 
 FORGET_SINK: tuple[Right, ...] = (*READ_QUEUE, ("write", "queue", "q"))
-BINDING_QUEUE = queue_resource.BindingInfo("amq.direct", "q", "queue", "q")
-BINDING_EXCHANGE = queue_resource.BindingInfo("amq.direct", "d", "exchange", "q")
+BINDING_QUEUE = bindings.BindingInfo("amq.direct", "q", "queue", "q")
+BINDING_EXCHANGE = bindings.BindingInfo("amq.direct", "d", "exchange", "q")
 VIEW = ViewSource("q", ("ready", "dead"), 0, 9, 0, True, True)
 CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ("declare a queue", (("configure", "queue", "n"),), queue_resource.DeclareQueueRequest("n")),
@@ -145,7 +136,7 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     ("purge", READ_QUEUE, queue_resource.PurgeQueueRequest("q")),
     ("retry delayed messages", READ_QUEUE, queue_resource.RetryDelayedRequest("q")),
     ("list delayed messages", READ_QUEUE, delayed_resource.ListDelayedRequest("q", 5)),
-    ("end a delay", READ_QUEUE, delayed_resource.EndDelayRequest("q", (1, 1, 0), True)),
+    ("end a delay", READ_QUEUE, delayed_resource.EndDelayRequest("q", "1-1-0", True)),
     ("list sinks", READ_QUEUE, ListSinksRequest("q", "", "", 5)),
     ("forget a sink", FORGET_SINK, ForgetSinkRequest("q", "s", "", True)),
     ("release a relay", READ_QUEUE, ReleaseRelayRequest("q", "r")),
@@ -154,22 +145,26 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
     (
         "declare an exchange",
         (("configure", "exchange", "n"),),
-        queue_resource.DeclareExchangeRequest("n"),
+        exchanges.DeclareExchangeRequest("n"),
     ),
     (
         "declare an exchange with an alternate",
         DECLARE_AE,
-        queue_resource.DeclareExchangeRequest("n", arguments=ALTERNATE),
+        exchanges.DeclareExchangeRequest("n", arguments=ALTERNATE),
     ),
     (
         "delete an exchange",
         (("configure", "exchange", "d"),),
-        queue_resource.DeleteExchangeRequest("d"),
+        exchanges.DeleteExchangeRequest("d"),
     ),
-    ("bind a queue", BIND_QUEUE, queue_resource.BindRequest(BINDING_QUEUE)),
-    ("unbind a queue", BIND_QUEUE, queue_resource.UnbindRequest(BINDING_QUEUE)),
-    ("bind an exchange", BIND_EXCHANGE, queue_resource.BindRequest(BINDING_EXCHANGE)),
-    ("unbind an exchange", BIND_EXCHANGE, queue_resource.UnbindRequest(BINDING_EXCHANGE)),
+    ("bind a queue", BIND_QUEUE, bindings.BindRequest("amq.direct", "q", "", "q")),
+    ("unbind a queue", BIND_QUEUE, bindings.UnbindRequest(bindings.binding_segment(BINDING_QUEUE))),
+    ("bind an exchange", BIND_EXCHANGE, bindings.BindRequest("amq.direct", "", "d", "q")),
+    (
+        "unbind an exchange",
+        BIND_EXCHANGE,
+        bindings.UnbindRequest(bindings.binding_segment(BINDING_EXCHANGE)),
+    ),
     ("publish a block", WRITE_DIRECT, amqp10_requests.PublishBlock("", "amq.direct", block())),
     ("publish a block to a queue", WRITE_DEFAULT, amqp10_requests.PublishBlock("q", "", block())),
     (
@@ -468,19 +463,17 @@ def test_topic_permissions_hold_for_the_routing_key(at: int) -> None:
         (try091, spec.Exchange.Bind(destination="d", source="amq.topic", routing_key="k")),
         (
             try10,
-            queue_resource.BindRequest(queue_resource.BindingInfo("amq.topic", "q", "queue", "k")),
+            bindings.BindRequest("amq.topic", "q", "", "k"),
         ),
         (
             try10,
-            queue_resource.UnbindRequest(
-                queue_resource.BindingInfo("amq.topic", "q", "queue", "k")
+            bindings.UnbindRequest(
+                bindings.binding_segment(bindings.BindingInfo("amq.topic", "q", "queue", "k"))
             ),
         ),
         (
             try10,
-            queue_resource.BindRequest(
-                queue_resource.BindingInfo("amq.topic", "d", "exchange", "k")
-            ),
+            bindings.BindRequest("amq.topic", "", "d", "k"),
         ),
     ],
 )

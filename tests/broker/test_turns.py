@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from warren_broker.admin.caller import Asker
-from warren_broker.admin.dispatch import parse_request
-from warren_broker.admin.queue_service import QUEUE_HANDLERS, QUEUES_LISTED_MAX
+from warren_broker.admin.queues import QUEUES_LISTED_MAX
+from warren_broker.admin.resources import HANDLERS
 from warren_broker.cluster.turns import WORK_STEPS_PER_TURN, filtered, in_turns
 from warren_machines.metadata import view
+from warren_wire.admin.resources import parse_request
 from warren_wire.errors import InvalidArgument
 
 
@@ -72,7 +73,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Any:
     names = [f"q{at:05}" + "xa" * 100 for at in range(2_000)]
     queues = [SimpleNamespace(name=name) for name in names]
     monkeypatch.setattr(view.MetadataView, "queues", lambda self, vhost: queues)
-    monkeypatch.setattr("warren_broker.admin.queue_service._info", lambda *of: of[1].name)
+    monkeypatch.setattr("warren_broker.admin.queues._info", lambda *of: of[1].name)
     return names
 
 
@@ -87,7 +88,7 @@ def listed(path: str) -> tuple[Any, int]:
     )
     request = parse_request("GET", path, None)
     asker = Asker(broker, "/", "u", 1, lambda call: call)
-    QUEUE_HANDLERS[type(request)](asker, request, answers.append)
+    HANDLERS[type(request)](asker, request, answers.append)
     took = loop.run()
     (answer,) = answers
     return answer, took
@@ -96,12 +97,12 @@ def listed(path: str) -> tuple[Any, int]:
 def test_a_list_of_queues_takes_as_many_turns_as_its_pattern_needs(world: list[str]) -> None:
     """Sixty names of 254 bytes and this pattern were matched in one turn, of 9 to 20 s."""
     answer, took = listed("/queues?counts=false&count=500&pattern=^q0000")
-    assert (answer.queues, took) == (tuple(world[:10]), 1)
+    assert (answer.values, took) == (tuple(world[:10]), 1)
     answer, took = listed("/queues?counts=false&count=500&pattern=a.%7B200%7D[cd]")
-    assert answer.queues == ()
+    assert answer.values == ()
     assert took > 100, "some twenty names a turn"
     answer, took = listed("/queues?counts=false&count=500")
-    assert (answer.queues, took) == (tuple(world[:500]), 1)
+    assert (answer.values, took) == (tuple(world[:500]), 1)
 
 
 def test_more_queues_than_an_answer_has_are_refused(world: list[str]) -> None:

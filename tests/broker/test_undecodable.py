@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from warren_broker.admin import queues
 from warren_broker.cluster import messages as peer_messages
 from warren_broker.http.calls import HttpCall
 from warren_broker.http.replies import HttpRefusal
@@ -27,6 +26,7 @@ from warren_raft.storage import manifest, snapshot
 from warren_raft.storage.format import Damaged
 from warren_raft.storage.framed_file import seal
 from warren_wire import errors as broker_errors
+from warren_wire.admin import bindings
 from warren_wire.amqp10 import viewed
 from warren_wire.amqp10.fetched import MalformedPiece
 from warren_wire.arguments import ARGUMENT_DEPTH_MAX
@@ -130,8 +130,8 @@ def test_a_membership_that_breaks_an_invariant() -> None:
 def test_the_arguments_of_a_binding_in_a_path(levels: int) -> None:
     """Of a client: the path of its request has room for a few thousand arrays in each other."""
     with pytest.raises(broker_errors.InvalidArgument, match="args is not what GET /bindings gave"):
-        queues.parse_binding(binding_with(levels))
-    assert queues.parse_binding(binding_with(ARGUMENT_DEPTH_MAX)).arguments
+        bindings.parse_binding(binding_with(levels))
+    assert bindings.parse_binding(binding_with(ARGUMENT_DEPTH_MAX)).arguments
 
 
 def binding_with(levels: int) -> str:

@@ -12,7 +12,6 @@ from tests.broker.amqp10 import stream_fuzz
 from tests.broker.amqp10.test_connection import new
 from tests.broker.kernel import frames as f
 from tests.fuzz.target import Target, same
-from warren_broker.admin import dispatch, queues
 from warren_broker.clients091.connection import Connection
 from warren_broker.clients10 import jms_selector
 from warren_broker.clients10.connection import Connection10
@@ -20,6 +19,7 @@ from warren_machines.definition_files import document
 from warren_machines.message_filter.definition import MessageFilter
 from warren_machines.message_filter.evaluator import Evaluator
 from warren_wire import errors
+from warren_wire.admin import bindings, resources
 from warren_wire.amqp091 import codec, methods
 from warren_wire.amqp10 import addresses
 from warren_wire.errors import Refusal
@@ -190,7 +190,7 @@ _TEXTS: tuple[Callable[[str], Any], ...] = (
     addresses.parse_target,
     addresses.parse_source,
     addresses.parse_to,
-    queues.parse_binding,
+    bindings.parse_binding,
     lambda text: parse_shovel_uri("src-uri", text),
     lambda text: parse_shovel_uri("src-uri", text, "amqp10"),
 )
@@ -227,7 +227,7 @@ def management(data: bytes) -> None:
         case ["shovel", name, value] if isinstance(name, str) and isinstance(value, dict):
             call: Callable[[], Any] = lambda: parse_shovel("/", name, value)  # noqa: E731
         case [str(word), str(path), body]:
-            call = lambda: dispatch.parse_request(word, path, body)  # noqa: E731
+            call = lambda: resources.parse_request(word, path, body)  # noqa: E731
         case _:
             return
     try:
@@ -245,7 +245,7 @@ def management_seeds() -> Iterator[bytes]:
         {"password": "p", "tags": "administrator"},
         {"source": "x", "destination_queue": "q", "binding_key": "k", "arguments": {}},
     )
-    for route in dispatch.ROUTES:
+    for route, _ in resources.ROUTES.values():
         path = "/" + "/".join("name" if part.startswith(":") else part for part in route.pattern)
         for body in bodies:
             yield msgspec.json.encode([route.method, path, body])

@@ -11,7 +11,7 @@ import pika
 from live.conftest import Broker, eventually
 from warren.admin import Admin
 from warren_broker.transfers.shovel.process import WORKER
-from warren_wire.admin.shovel_values import ShovelInfo
+from warren_wire.admin.shovels import ShovelInfo
 
 
 def clean(admin: Admin) -> None:

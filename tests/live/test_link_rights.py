@@ -18,7 +18,7 @@ from warren.connection import Connection
 from warren.errors import PeerError
 from warren.producer import Producer
 from warren.uri import Address
-from warren_wire.admin.shovel_values import RUNNING, TERMINATED, ShovelInfo
+from warren_wire.admin.shovels import RUNNING, TERMINATED, ShovelInfo
 
 pytestmark = pytest.mark.live
 REFUSED = 'user "pm" may not connect to vhost "vb"'

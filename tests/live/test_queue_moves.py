@@ -20,7 +20,7 @@ from warren.admin import Admin
 from warren.cli.app import app
 from warren.errors import Conflict, NotFound
 from warren.local import LocalCluster
-from warren_wire.admin.queue_values import RelayInfo
+from warren_wire.admin.queues import RelayInfo
 
 pytestmark = pytest.mark.live
 MESSAGES, TAKEN = 300, 40

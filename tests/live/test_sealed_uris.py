@@ -14,7 +14,7 @@ from warren.admin import Admin
 from warren.local import LocalCluster
 from warren.local_node import cluster_secret
 from warren.producer import Producer
-from warren_wire.admin.shovel_values import RUNNING, TERMINATED
+from warren_wire.admin.shovels import RUNNING, TERMINATED
 
 pytestmark = pytest.mark.live
 PASSWORD = "Aec5-never-on-disk"

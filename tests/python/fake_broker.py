@@ -14,12 +14,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from tests.patience import PATIENCE_S
-from warren_broker.admin import claims as claim_resource
-from warren_broker.admin import queues as queue_resource
-from warren_broker.admin import resource
 from warren_broker.clients10 import connection_requests as asks
 from warren_broker.clients10.connection import Connection10
-from warren_wire.admin import queue_values
+from warren_wire.admin import bindings as binding_resource
+from warren_wire.admin import claims as claim_resource
+from warren_wire.admin import overview, requests
+from warren_wire.admin import queues as queue_resource
 from warren_wire.block.block import Block
 from warren_wire.errors import (
     ClaimNotOpen,
@@ -111,12 +111,12 @@ class FakeCluster:
     def _GetQueue(self, request):
         queue = self.queue(request.name)
         readers = tuple(
-            queue_values.ReaderInfo(
+            queue_resource.ReaderInfo(
                 name, epoch, queue.settled[name], sum(1 for r, _ in queue.claims if r == name), 1
             )
             for name, epoch in queue.epochs.items()
         )
-        return queue_values.QueueInfo(
+        return queue_resource.QueueInfo(
             queue.name,
             "/",
             "quorum",
@@ -133,7 +133,7 @@ class FakeCluster:
 
     def _ListQueues(self, request):
         names = [name for name in sorted(self.queues) if name > request.after]
-        return queue_resource.QueueList(
+        return requests.Listed(
             tuple(
                 self._GetQueue(queue_resource.GetQueueRequest(name))
                 for name in names[: request.count or None]
@@ -142,24 +142,24 @@ class FakeCluster:
 
     def _DeleteQueue(self, request):
         queue = self.queues.pop(request.name, None)
-        return resource.MessagesCounted(len(queue.ready) if queue else 0)
+        return requests.MessagesCounted(len(queue.ready) if queue else 0)
 
     def _GetOverview(self, request):
-        return queue_resource.Overview(
-            "fake-1", "fake", "0", (queue_values.OverviewNode("fake-1", "x", True),)
+        return overview.Overview(
+            "fake-1", "fake", "0", (overview.OverviewNode("fake-1", "x", True),)
         )
 
     def _ListBindings(self, request):
-        return queue_resource.BindingList(
+        return requests.Listed(
             (
-                queue_resource.BindingInfo(
-                    "ex;1", request.destination or "q", "queue", "k=;", {"x": [1, "é"]}
+                binding_resource.BindingInfo(
+                    "ex;1", request.queue or "q", "queue", "k=;", {"x": [1, "é"]}
                 ),
             )
         )
 
     def _Unbind(self, request):
-        return resource.Performed()
+        return requests.Performed()
 
     _Bind = _DeclareExchange = _DeleteExchange = _Unbind
 
@@ -204,7 +204,7 @@ class FakeCluster:
         keys = [k for k in queue.claims if k[0] == request.reader and k[1] <= request.number]
         count = sum(len(queue.claims.pop(key)) for key in keys)
         queue.settled[request.reader] = max(queue.settled[request.reader], request.number)
-        return resource.MessagesCounted(count)
+        return requests.MessagesCounted(count)
 
     def _ReleaseClaim(self, request):
         queue = self.queue(request.queue)
@@ -212,11 +212,11 @@ class FakeCluster:
             self._fence(queue, request)
         taken = queue.claims.pop((request.reader, request.number), [])
         queue.ready[:0] = taken
-        return resource.MessagesCounted(len(taken))
+        return requests.MessagesCounted(len(taken))
 
     def _RenewClaims(self, request):
         self._fence(self.queue(request.queue), request)
-        return resource.Performed()
+        return requests.Performed()
 
     def _FetchClaim(self, request):
         source = request.source
@@ -277,14 +277,14 @@ class FakeCluster:
                         queue.add(stage[seq])
                 queue.published[batch] = len(queue.ready) - before
             count += queue.published[batch]
-        return resource.MessagesCounted(count)
+        return requests.MessagesCounted(count)
 
     def _DropBatch(self, request):
         for name, attempts in request.queues:
             for each in attempts:
                 key = request.sink, request.run, request.batch, *each
                 self.queue(name).stages.pop(key, None)
-        return resource.Performed()
+        return requests.Performed()
 
 
 class FakeNode:

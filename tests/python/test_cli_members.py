@@ -18,10 +18,11 @@ from warren.cli import output
 from warren.cli.app import app
 from warren.cli.progress_line import ProgressLine
 from warren.cli.target import address_of
-from warren_broker.admin import members as m
 from warren_broker.config import Limits
 from warren_wire import errors
-from warren_wire.admin import membership as v
+from warren_wire.admin import members as m
+from warren_wire.admin import members as v
+from warren_wire.admin.requests import Listed
 
 Run = Callable[..., Result]
 
@@ -162,7 +163,7 @@ def test_rebalancing_shows_the_moves(run: Run, world: FakeCluster) -> None:
 def test_nodes_are_listed_with_their_state(run: Run, world: FakeCluster) -> None:
     found = (node("w-1"), node("w-4", running=False, drained=True, forgetting=True, moving=7))
     world.script = {
-        m.ListNodesRequest: [m.NodeList(found)],
+        m.ListNodesRequest: [Listed(found)],
         m.GetNodeRequest: [v.NodeStatus(found[1], (v.Moving("/", "q", LEARNING),), False)],
     }
     shown = run("nodes", "list").stdout

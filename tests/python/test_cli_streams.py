@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from python.fake_broker import FakeCluster, FakeNode, FakeQueue
-from warren_broker.admin import members as m
-from warren_wire.admin import membership as v
+from warren_wire.admin import members as m
+from warren_wire.admin import members as v
 
 NAME = "Größe-東京-\U0001f407"
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -40,10 +40,11 @@ from warren.errors import (
 )
 from warren.stages import SinkDriver, StageWriter, drop_batch, publish_batch, register_sink
 from warren.wire import REPLIES_MAX
-from warren_broker.admin import claims as claim_resource
-from warren_broker.admin import queues as queue_resource
 from warren_broker.clients10 import connection_requests as asks
 from warren_wire import errors
+from warren_wire.admin import bindings as binding_resource
+from warren_wire.admin import claims as claim_resource
+from warren_wire.admin import queues as queue_resource
 from warren_wire.amqp10.engine import ANSWERS_OWED_MAX
 from warren_wire.block import block as blocks
 
@@ -126,8 +127,8 @@ def test_a_binding_is_found_and_undone_by_its_location(node: FakeNode) -> None:
     with connect(node) as connection:
         Admin(connection).unbind("ex;1", queue="q", routing_key="k=;", arguments={"x": [1, "é"]})
         undone = node.cluster.seen[-1]
-        assert isinstance(undone, queue_resource.UnbindRequest)
-        assert undone.binding == queue_resource.BindingInfo(
+        assert isinstance(undone, binding_resource.UnbindRequest)
+        assert undone.binding == binding_resource.BindingInfo(
             "ex;1", "q", "queue", "k=;", {"x": [1, "é"]}
         )
 

@@ -21,10 +21,11 @@ from warren.errors import (
     Unavailable,
     UsageError,
 )
-from warren_broker.admin import members as m
-from warren_broker.admin import queues as queue_resource
 from warren_wire import errors
-from warren_wire.admin import membership as v
+from warren_wire.admin import members as m
+from warren_wire.admin import members as v
+from warren_wire.admin import overview
+from warren_wire.admin.requests import Listed
 
 RUNNING = v.MemberInfo("w-1", "leader", "running", True, 90, 0)
 LEARNING = v.MemberInfo("w-4", "learner", "snapshot", False, 5, 85, 1_000, 2_500)
@@ -80,7 +81,7 @@ def test_values_arrive_as_they_were_said(admin: Admin, world: FakeCluster) -> No
         m.GrowNodeRequest: [resizing],
         m.ShrinkNodeRequest: [resizing],
         m.RebalanceQueuesRequest: [rebalanced],
-        m.ListNodesRequest: [m.NodeList((node("w-1"), node("w-4")))],
+        m.ListNodesRequest: [Listed((node("w-1"), node("w-4")))],
         m.GetNodeRequest: [v.NodeStatus(node(), (v.Moving("/", "q", LEARNING),), False)],
         m.DrainNodeRequest: [v.NodeStatus(node(drained=True), (), True)],
         m.ReviveNodeRequest: [v.NodeStatus(node(), (), True)],
@@ -243,6 +244,6 @@ def test_refusals_are_told_with_their_reason(admin: Admin, world: FakeCluster) -
 
 
 def test_an_answer_of_another_version_is_told_as_such(admin: Admin, world: FakeCluster) -> None:
-    world.script = {m.ListNodesRequest: [queue_resource.Overview("fake-1", "fake", "0", ())]}
+    world.script = {m.ListNodesRequest: [overview.Overview("fake-1", "fake", "0", ())]}
     with pytest.raises(PeerError, match="client of the cluster's version"):
         admin.nodes()

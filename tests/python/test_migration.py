@@ -29,8 +29,8 @@ from warren.migration import (
     choose,
     own_shovel,
 )
-from warren_wire.admin.definition_values import ImportReport, NotHonoured
-from warren_wire.admin.shovel_values import RUNNING, TERMINATED, ShovelInfo
+from warren_wire.admin.definitions import ImportReport, NotHonoured
+from warren_wire.admin.shovels import RUNNING, TERMINATED, ShovelInfo
 
 SOURCE = "amqp://me:secret@rabbit.example/%2F"
 PLAN = MigrationPlan(SOURCE, "amqp://guest:guest@/%2F", "/", at_once=2)

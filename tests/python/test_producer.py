@@ -11,8 +11,8 @@ from warren.claims import browse
 from warren.connection import Connection
 from warren.errors import TooLarge, Unroutable, UsageError
 from warren.producer import Producer
-from warren_broker.admin import queues as queue_resource
 from warren_broker.clients10 import connection_requests as asks
+from warren_wire.admin import queues as queue_resource
 from warren_wire.amqp091 import properties
 from warren_wire.block.block import Block
 

@@ -13,7 +13,7 @@ from warren.cli.app import app
 from warren.errors import Conflict, NotFound, PeerError, StageLost, UsageError
 from warren.local import LocalCluster
 from warren.stages import publish_batch, register_sink
-from warren_machines.queue.sink_view import SINKS_LISTED_MAX
+from warren_wire.admin.sinks import SINKS_LISTED_MAX
 
 pytestmark = pytest.mark.live
 

@@ -17,9 +17,9 @@ from tests.patience import PATIENCE_S, TooSlow, with_time_enough
 from warren.cli import output, unanswered
 from warren.cli.app import app
 from warren.errors import ConnectionLost, NoNodeReached, NothingListens, StillUnderWay
-from warren_broker.admin import members
-from warren_broker.admin import queues as resource
 from warren_wire import errors
+from warren_wire.admin import members
+from warren_wire.admin import queues as resource
 
 LIMIT_S = 0.3
 """Of a request, by the address."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from warren.cli.app import app
 from warren.errors import UsageError
 from warren.migration import Counts
 from warren.whole_file import write_whole
-from warren_broker.admin import definitions
+from warren_wire.admin import definitions
 
 FULL_BYTES = 1 << 20
 """Files may have as much; what is written here has more."""
@@ -45,7 +46,9 @@ def test_an_export_to_a_full_disk_leaves_the_earlier_one(tmp_path: Path) -> None
     """It was cut to what the disk took of the new one."""
     document = b" " * 2 * FULL_BYTES
     world, file = FakeCluster(), tmp_path / "definitions.json"
-    world.script = {definitions.ExportRequest: [definitions.ExportedFile(document, ())]}
+    world.script = {
+        definitions.ExportRequest: [definitions.ExportedFile(zlib.compress(document, 0), ())]
+    }
     file.write_bytes(EARLIER)
     file.chmod(0o640)
     link = tmp_path / "latest.json"

@@ -15,8 +15,9 @@ import msgspec
 from warren_broker.access import requests
 from warren_broker.access.token_rights import HeldRights
 from warren_machines.metadata import permissions
-from warren_machines.metadata.permissions import HeldPermissions, Kind, Permission, Tag
+from warren_machines.metadata.permissions import HeldPermissions, Kind, Permission
 from warren_wire import errors
+from warren_wire.admin.requests import Tag
 from warren_wire.amqp091 import properties
 from warren_wire.kernel import CC, USER_ID, MessageTable, first_other_user
 from warren_wire.sender_selected import further_keys

@@ -1,1 +1,1 @@
-"""The management resources: requests, routes, answers."""
+"""The cluster's administration: one module per resource with the handlers of its requests."""

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 from warren_broker.access.access import Access
 from warren_broker.access.token_rights import HeldRights
-from warren_broker.admin.resource import Performed, Result
 from warren_broker.broker.broker import Broker
 from warren_broker.cluster.client.queues import to_refusal
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import AnyCommand, Refused
 from warren_wire import errors
+from warren_wire.admin.requests import Performed, Result
 from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,12 @@ class Asker:
     ) -> None:
         """Log and submit a change of the definitions; the caller has checked the user's right."""
         log.info("user %s: %s", quoted(self.user), what)
+        self.define(command, answer, result)
+
+    def define(
+        self, command: metadata.AnyCommand, answer: Answer, result: Result = PERFORMED
+    ) -> None:
+        """Submit a change of the definitions, with that result; see `change`."""
 
         def done(reply: Any) -> None:
             answer(reply if isinstance(reply, errors.Refusal) else result)

@@ -1,89 +1,99 @@
-"""Clients' connections and consumers as `/management` resources.
-
-The paths are those of RabbitMQ's HTTP API without `/api`. A user sees its own, with the tag
-`monitoring` all of them, and of a queue that it names all consumers; it closes its own connections,
-with the tag `administrator` any.
-"""
+"""Handlers of the requests for connections and consumers; a close is logged with its user."""
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+import logging
+from typing import Any, Final
 
-from warren_broker.admin import resource
-from warren_broker.admin.resource import ManagementRequest, Names, Query
-from warren_wire.errors import InvalidArgument
+from warren_broker.admin.caller import PERFORMED, Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_broker.cluster.connections import ChosenConnections, ChosenConsumers
+from warren_wire import errors
+from warren_wire.admin import connections as m
+from warren_wire.admin.connections import ConnectionInfo, ConsumerInfo
+from warren_wire.admin.requests import Listed
+from warren_wire.quoting import quoted
 
-CLOSING_REASON: Final = "Closed via management plugin"
-"""RabbitMQ's words, which its clients' suites compare."""
-CLOSING_REASON_CHARACTERS_MAX: Final = 200
-
-
-class ListConnectionsRequest(ManagementRequest, frozen=True):
-    """GET /connections?vhost=&user=&name=&channels=&samples=. Answer: Listed (ConnectionInfo).
-
-    They are sorted by name.
-
-    vhost, user, name  "": of any
-    channels           whether the open channels are shown, too
-    samples            whether with those that were kept; of one that is named
-    """
-
-    vhost: str = ""
-    user: str = ""
-    name: str = ""
-    channels: bool = False
-    samples: bool = False
+log = logging.getLogger(__name__)
+CONNECTIONS_LISTED_MAX: Final = 800
+"""Connections, channels or consumers in one answer: Proton's values hold 65,535 parts, each has 33
+to 75. An answer to the HTTP API is not one of Proton's.
+"""
 
 
-class ListConsumersRequest(ManagementRequest, frozen=True):
-    """GET /consumers?vhost=&queue=. Answer: Listed (ConsumerInfo), by queue; 404.
+@handles(m.ListConnectionsRequest)
+def _list(asker: Asker, request: m.ListConnectionsRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see connections")
+    user = request.user
+    if not asker.access.has_tag("monitoring"):
+        if user not in ("", asker.user):
+            asker.access.must_be("monitoring", "see connections of others")
+        user = asker.user
 
-    vhost  "": of any, unless a queue is given
-    queue  of the connection's vhost, whatever the users of its consumers; "": of any
-    """
+    def listed(found: list[ConnectionInfo]) -> None:
+        count = len(found) + sum(len(one.open_channels) for one in found)
+        _answer_listed(asker, "connections and channels", "user's or vhost's", count, found, answer)
 
-    vhost: str = ""
-    queue: str = ""
-
-
-class EndConnectionRequest(ManagementRequest, frozen=True):
-    """DELETE /connections/:name?reason=. Answer: Performed; 404."""
-
-    name: str
-    reason: str
-
-
-AnyConnectionRequest: TypeAlias = (
-    ListConnectionsRequest | ListConsumersRequest | EndConnectionRequest
-)
+    asked = (request.vhost, user, request.name, request.channels, request.samples)
+    chosen = ChosenConnections(*asked)
+    asker.broker.connections.survey(chosen, asker.guard(listed))
 
 
-def _list(names: Names, query: Query, body: Any) -> ManagementRequest:
-    name = query.get("name", "")
-    return ListConnectionsRequest(
-        query.get("vhost", ""),
-        query.get("user", ""),
-        name,
-        resource.is_set(query, "channels"),
-        bool(name) and resource.is_set(query, "samples"),
-    )
-
-
-def _consumers(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return ListConsumersRequest(query.get("vhost", ""), query.get("queue", ""))
-
-
-def _close(names: Names, query: Query, body: Any) -> ManagementRequest:
-    reason = query.get("reason") or CLOSING_REASON
-    if len(reason) > CLOSING_REASON_CHARACTERS_MAX:
-        raise InvalidArgument(
-            f"a reason of {len(reason)} characters; {CLOSING_REASON_CHARACTERS_MAX} is the limit"
+def _answer_listed(
+    asker: Asker, what: str, less: str, count: int, found: list[Any], answer: Answer
+) -> None:
+    if asker.in_parts and count > CONNECTIONS_LISTED_MAX:
+        answer(
+            errors.InvalidArgument(
+                f"{count} {what} in one answer, {CONNECTIONS_LISTED_MAX} fit; ask for one {less}"
+            )
         )
-    return EndConnectionRequest(resource.filled("connection", names[0]), reason)
+    else:
+        answer(Listed(tuple(found)))
 
 
-ROUTES: tuple[resource.ManagementRoute, ...] = (
-    resource.route("GET", "/connections", _list),
-    resource.route("DELETE", "/connections/:connection", _close),
-    resource.route("GET", "/consumers", _consumers),
-)
+@handles(m.ListConsumersRequest)
+def _consumers(asker: Asker, request: m.ListConsumersRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see consumers")
+    vhost, user = request.vhost, ""
+    if request.queue:
+        vhost = asker.vhost
+    elif not asker.access.has_tag("monitoring"):
+        user = asker.user
+    if vhost and vhost not in asker.broker.definitions.state.scopes:
+        raise errors.NotFound(f"no vhost '{vhost}'")
+
+    def listed(found: list[ConsumerInfo]) -> None:
+        _answer_listed(asker, "consumers", "vhost's or queue's", len(found), found, answer)
+
+    chosen = ChosenConsumers(vhost, user, request.queue)
+    asker.broker.connections.consumers(chosen, asker.guard(listed))
+
+
+@handles(m.EndConnectionRequest)
+def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "close connections")
+
+    def found(known: list[ConnectionInfo]) -> None:
+        if not known:
+            answer(errors.NotFound(f"no connection '{request.name}'"))
+            return
+        if known[0].user != asker.user and not asker.access.has_tag("administrator"):
+            answer(
+                errors.AccessRefused(
+                    f"user '{asker.user}' may not close connections of others: the tag "
+                    "'administrator' is needed"
+                )
+            )
+            return
+        log.info(
+            "user %s: close connection %s of user %s: %s",
+            quoted(asker.user),
+            quoted(request.name),
+            quoted(known[0].user),
+            quoted(request.reason),
+        )
+        closed = asker.guard(lambda: answer(PERFORMED))
+        asker.broker.connections.close(request.name, request.reason, closed)
+
+    asker.broker.connections.survey(ChosenConnections(name=request.name), asker.guard(found))

@@ -1,222 +1,82 @@
-"""Definitions and parameters as `/management` resources.
-
-The paths are those of RabbitMQ's HTTP API without `/api`. Definitions need the tag `administrator`,
-parameters `policymaker`, global parameters `administrator`.
-
-A file of definitions is JSON, compressed by zlib: an answer has few parts, and a request few bytes.
-"""
+"""Handlers of the requests for definitions; every change is logged with its user."""
 
 from __future__ import annotations
 
+import logging
 import zlib
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 import msgspec
 
-from warren_broker.admin import resource
-from warren_broker.admin.resource import Body, ManagementRequest, Names, Query, Result
-from warren_machines.definition_files.document import DOCUMENT_BYTES_MAX
-from warren_machines.metadata.records import Parameter
-from warren_machines.metadata.upstreams import check_upstream
-from warren_wire.admin.definition_values import ImportReport
-from warren_wire.arguments import plain
-from warren_wire.errors import InvalidArgument
-from warren_wire.links.definition import parse_shovel
-from warren_wire.parameter_values import FEDERATION_UPSTREAM, SHOVEL, check_json, check_parameter
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_broker.admin.parameters import setter
+from warren_machines.definition_files.check import NAMES_SHOWN_MAX, CheckedImport
+from warren_machines.definition_files.document import DOCUMENT_BYTES_MAX, parse
+from warren_machines.definition_files.export import export
+from warren_machines.metadata.runtime_parameters import cluster_name
+from warren_wire import VERSION, errors
+from warren_wire.admin import definitions as m
+from warren_wire.admin.definitions import ExportedFile
+from warren_wire.admin.requests import Shown
+from warren_wire.quoting import quoted
 
-PACKED_BYTES_MAX: Final = 64 << 20
-"""Of a file as it comes; one request over AMQP 1.0 has less (`Limits10.request_bytes_max`)."""
-
-# ------------------------------------------------------------------ requests
-
-
-class ExportRequest(ManagementRequest, frozen=True):
-    """GET /definitions, /definitions/:vhost. Answer: Exported; 404 without the vhost.
-
-    vhost  None: everything
-    """
-
-    vhost: str | None = None
+log = logging.getLogger(__name__)
 
 
-class ImportRequest(ManagementRequest, frozen=True):
-    """POST /definitions, /definitions/:vhost, with ?dry-run=true: only checked. Answer: Imported.
-
-    vhost   that everything is imported into; None: the vhosts that the file names
-    packed  the file, compressed: see `unpack`
-    """
-
-    packed: bytes
-    vhost: str | None = None
-    dry_run: bool = False
-
-    def __repr__(self) -> str:
-        return f"ImportRequest(vhost={self.vhost!r}, dry_run={self.dry_run!r})"
+@handles(m.ExportRequest)
+def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
+    asker.access.must_be("administrator", "export definitions")
+    state = asker.broker.definitions.state
+    cluster = cluster_name(state, asker.broker.settings.cluster)
+    found = export(state, cluster, VERSION, request.vhost, asker.broker.seal.opened)
+    notes = found.notes[:NAMES_SHOWN_MAX]
+    if len(found.notes) > len(notes):
+        notes = (*notes, f"… and {len(found.notes) - len(notes):,} more")
+    answer(Shown(ExportedFile(zlib.compress(to_file(found.document)), notes)))
 
 
-class ListParametersRequest(ManagementRequest, frozen=True):
-    """GET /parameters, /parameters/:component, /parameters/:component/:vhost.
+@handles(m.ImportRequest)
+def _import(asker: Asker, request: m.ImportRequest, answer: Answer) -> None:
+    asker.access.must_be("administrator", "import definitions")
+    if not isinstance(request.packed, bytes):
+        raise errors.InvalidArgument("the body must be a file of definitions, compressed by zlib")
+    document = parse(unpack(request.packed))
+    imports, share = asker.broker.imports, asker.broker.publishing.shares.of(asker.connection)
 
-    Answer: Listed (ParameterInfo), by vhost, component and name; None: of all.
-    """
+    def checked(found: CheckedImport) -> None:
+        report = msgspec.structs.replace(found.report, dry_run=request.dry_run)
+        if request.dry_run:
+            answer(Shown(report))
+            return
+        log.info("user %s: import %s", quoted(asker.user), report.summary())
 
-    component: str | None = None
-    vhost: str | None = None
+        def done(reply: Any) -> None:
+            answer(reply if isinstance(reply, errors.Refusal) else Shown(report))
 
+        imports.submit(found, asker.guard(done))
 
-class PutParameterRequest(ManagementRequest, frozen=True):
-    """PUT /parameters/:component/:vhost/:name, /global-parameters/:name. Answer: Put."""
-
-    parameter: Parameter
-
-
-class DeleteParameterRequest(ManagementRequest, frozen=True):
-    """DELETE /parameters/:component/:vhost/:name, /global-parameters/:name. Answer: Performed.
-
-    vhost  "": a global one
-    """
-
-    component: str
-    vhost: str
-    name: str
-
-
-class ListGlobalParametersRequest(ManagementRequest, frozen=True):
-    """GET /global-parameters. Answer: Listed (GlobalParameterInfo), by name."""
-
-
-AnyDefinitionRequest: TypeAlias = (
-    ExportRequest
-    | ImportRequest
-    | ListParametersRequest
-    | PutParameterRequest
-    | DeleteParameterRequest
-    | ListGlobalParametersRequest
-)
-
-# ------------------------------------------------------------------ results
-
-
-class ExportedFile(Result, frozen=True):
-    """A file's bytes, and a note for every object that is not in it as it is."""
-
-    data: bytes
-    notes: tuple[str, ...]
-
-
-class Imported(Result, frozen=True):
-    """What was imported, or would be."""
-
-    report: ImportReport
-
-
-# ------------------------------------------------------------------ bodies, routes
-
-
-class PutParameterBody(Body, frozen=True):
-    """PUT of a parameter; the names may be repeated, as in RabbitMQ."""
-
-    value: Any
-    component: Any = None
-    vhost: Any = None
-    name: Any = None
-
-
-def _import(names: Names, query: Query, body: Any) -> ManagementRequest:
-    if not isinstance(body, bytes):
-        raise InvalidArgument("the body must be a file of definitions, compressed by zlib")
-    return ImportRequest(
-        packed=body,
-        vhost=names[0] if names else None,
-        dry_run=resource.is_set(query, "dry-run"),
-    )
+    check = imports.check(document, request.vhost, setter(asker), share.steps)
+    share.run(check, asker.guard(checked), answer)
 
 
 def unpack(packed: bytes) -> bytes:
-    """Return a file's bytes; raise InvalidArgument when it is damaged or too large."""
+    """Return a file's bytes; raise errors.InvalidArgument when it is damaged or too large."""
     inflating = zlib.decompressobj()
     try:
         data = inflating.decompress(packed, DOCUMENT_BYTES_MAX + 1)
     except zlib.error as error:
-        raise InvalidArgument(f"definitions that are not compressed by zlib: {error}") from None
+        raise errors.InvalidArgument(
+            f"definitions that are not compressed by zlib: {error}"
+        ) from None
     if len(data) > DOCUMENT_BYTES_MAX:
-        raise InvalidArgument(
+        raise errors.InvalidArgument(
             f"definitions of more than {DOCUMENT_BYTES_MAX:,} bytes; import them in parts, such "
             "as one vhost at a time"
         )
     if not inflating.eof:
-        raise InvalidArgument("definitions that are not complete")
+        raise errors.InvalidArgument("definitions that are not complete")
     return data
-
-
-def _list_parameters(names: Names, query: Query, body: Any) -> ManagementRequest:
-    component, vhost = (*names, None, None)[:2]
-    return ListParametersRequest(component=component, vhost=vhost)
-
-
-def _put_parameter(names: Names, query: Query, body: Any) -> ManagementRequest:
-    component, vhost, name = names
-    value = plain(resource.read_body(PutParameterBody, body).value)
-    resource.filled("vhost", vhost)
-    check_parameter(component, resource.filled("parameter", name), value)
-    if component == SHOVEL:
-        parse_shovel(vhost, name, value)
-    elif component == FEDERATION_UPSTREAM:
-        check_upstream(name, value)
-    return PutParameterRequest(parameter=Parameter(vhost, component, name, value))
-
-
-def _put_global(names: Names, query: Query, body: Any) -> ManagementRequest:
-    value = plain(resource.read_body(PutParameterBody, body).value)
-    check_json(value)
-    return PutParameterRequest(
-        parameter=Parameter("", "", resource.filled("parameter", names[0]), value)
-    )
-
-
-def _delete_parameter(names: Names, query: Query, body: Any) -> ManagementRequest:
-    component, vhost, name = names
-    return DeleteParameterRequest(
-        component=component, vhost=resource.filled("vhost", vhost), name=name
-    )
-
-
-def _delete_global(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return DeleteParameterRequest(component="", vhost="", name=names[0])
-
-
-_PARAMETER = "/parameters/:component/:vhost/:name"
-ROUTES: tuple[resource.ManagementRoute, ...] = (
-    resource.route("GET", "/definitions", resource.from_names(lambda: ExportRequest())),
-    resource.route(
-        "GET", "/definitions/:vhost", resource.from_names(lambda vhost: ExportRequest(vhost=vhost))
-    ),
-    resource.route("POST", "/definitions", _import, "administrator", bytes_max=PACKED_BYTES_MAX),
-    resource.route(
-        "POST", "/definitions/:vhost", _import, "administrator", bytes_max=PACKED_BYTES_MAX
-    ),
-    resource.route("GET", "/parameters", _list_parameters),
-    resource.route("GET", "/parameters/:component", _list_parameters),
-    resource.route("GET", "/parameters/:component/:vhost", _list_parameters),
-    resource.route("PUT", _PARAMETER, _put_parameter, "policymaker"),
-    resource.route("DELETE", _PARAMETER, _delete_parameter),
-    resource.route("GET", "/global-parameters", resource.from_names(ListGlobalParametersRequest)),
-    resource.route("PUT", "/global-parameters/:name", _put_global, "administrator"),
-    resource.route("DELETE", "/global-parameters/:name", _delete_global),
-)
-
-# ------------------------------------------------------------------ answers
-
-
-def _exported(result: ExportedFile) -> resource.Answer:
-    return 200, {"document": zlib.compress(result.data), "notes": list(result.notes)}
-
-
-RENDERERS: dict[type[Result], Callable[[Any], resource.Answer]] = {
-    ExportedFile: _exported,
-    Imported: lambda result: (200, resource.plain_value(result.report)),
-}
 
 
 def to_file(document: dict[str, Any]) -> bytes:

@@ -1,93 +1,111 @@
-"""The delayed messages of a queue as `/management` resources."""
+"""Handlers of the requests for delayed messages."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any, ClassVar, Final, TypeAlias
+import logging
+from typing import Any
 
-import msgspec
-
-from warren_broker.admin import resource
-from warren_broker.admin.resource import ManagementRequest, Names, Query, Result
-from warren_wire.admin.queue_values import DelayedInfo
-from warren_wire.amqp10.proton import ulong
-from warren_wire.errors import InvalidArgument
-
-DELAYED_LISTED_MAX: Final = 500
-"""Delayed messages in one answer."""
-_ID: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-([0-9]{1,9})")
-
-
-class ListDelayedRequest(ManagementRequest, frozen=True):
-    """GET /queues/:q/messages/delayed?count=N. Answer: DelayedListed; 404."""
-
-    name: str
-    count: int
-
-
-class EndDelayRequest(ManagementRequest, frozen=True):
-    """DELETE /queues/:q/messages/delayed/:id, or POST …/:id/retry. Answer: MessagesCounted; 404.
-
-    place  (ready_ms, index, ordinal) of the message, which its id says
-    """
-
-    count_key: ClassVar[str] = "message_count"
-    name: str
-    place: tuple[int, int, int]
-    drop: bool
-
-
-AnyDelayedRequest: TypeAlias = ListDelayedRequest | EndDelayRequest
-
-
-class DelayedListed(Result, frozen=True):
-    """The delayed messages of a queue that are ready first."""
-
-    messages: tuple[DelayedInfo, ...]
-
-
-def delayed_id(ready_ms: int, index: int, ordinal: int) -> str:
-    """Return the id of a delayed message; it has another one when it is delayed again."""
-    return f"{ready_ms}-{index}-{ordinal}"
-
-
-def _list(names: Names, query: Query, body: Any) -> ManagementRequest:
-    text = query.get("count", str(DELAYED_LISTED_MAX))
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= DELAYED_LISTED_MAX or len(text) > 9:
-        raise InvalidArgument(f"count={text[:40]}: a number from 1 to {DELAYED_LISTED_MAX}")
-    return ListDelayedRequest(names[0], int(text))
-
-
-def _end(drop: bool) -> resource.Make:
-    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
-        found = _ID.fullmatch(names[1])
-        place = tuple(map(int, found.groups())) if found else (resource.INT64_MAX,)
-        if len(place) != 3:
-            raise InvalidArgument(
-                f"id {names[1][:60]!r}: GET /queues/:queue/messages/delayed has the ids"
-            )
-        return EndDelayRequest(names[0], place, drop)
-
-    return made
-
-
-ROUTES: tuple[resource.ManagementRoute, ...] = (
-    resource.route("GET", "/queues/:queue/messages/delayed", _list),
-    resource.route("DELETE", "/queues/:queue/messages/delayed/:message", _end(drop=True)),
-    resource.route("POST", "/queues/:queue/messages/delayed/:message/retry", _end(drop=False)),
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_broker.cluster.client.reads import (
+    FETCH_BYTES_MAX,
+    DelayedRows,
+    ReadFailed,
+    Runs,
+    cut_runs,
 )
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue.delay_commands import EndDelay
+from warren_wire import errors
+from warren_wire.admin import delayed as requests
+from warren_wire.admin.delayed import DelayedInfo
+from warren_wire.admin.requests import Listed, MessagesCounted
+from warren_wire.amqp091 import properties
+from warren_wire.block.block import Block
+from warren_wire.kernel import readable
+from warren_wire.quoting import quoted
+
+log = logging.getLogger(__name__)
+SHOWN: frozenset[str] = frozenset({"message_id"})
 
 
-def _listed(result: DelayedListed) -> resource.Answer:
-    return 200, [
-        {
-            **msgspec.structs.asdict(one),
-            "ready_at": ulong(one.ready_at),
-            "size_bytes": ulong(one.size_bytes),
-        }
-        for one in result.messages
+@handles(requests.ListDelayedRequest)
+def _list_delayed(asker: Asker, request: requests.ListDelayedRequest, answer: Answer) -> None:
+    """Answer as many of the first messages as fit into FETCH_BYTES_MAX."""
+    queue = asker.queue(request.name, store=True)
+
+    def found(rows: DelayedRows | ReadFailed) -> None:
+        if isinstance(rows, ReadFailed):
+            answer(errors.Unavailable(rows.detail))
+        elif not rows:
+            answer(Listed(()))
+        else:
+            _read(asker, queue, rows, answer)
+
+    asker.broker.reading.delayed(queue.group, request.count, asker.guard(found))
+
+
+def _read(asker: Asker, queue: QueueRecord, rows: DelayedRows, answer: Answer) -> None:
+    """Answer with what the rows are, up to FETCH_BYTES_MAX.
+
+    A member that lags reads only what it has applied of them, and is asked for the rest.
+    """
+    places = [
+        (ready_ms, index, ordinal)
+        for ready_ms, index, first, last, _, _ in rows
+        for ordinal in range(first, last + 1)
     ]
+    listed: list[DelayedInfo] = []
+    read_bytes = 0
+
+    def ask(runs: Runs) -> None:
+        def read(result: tuple[int, bytes] | ReadFailed) -> None:
+            nonlocal read_bytes
+            if isinstance(result, ReadFailed):
+                answer(errors.Unavailable(result.detail))
+                return
+            taken, data = result
+            read_bytes += len(data)
+            block = Block.decode(data)
+            these = places[len(listed) : len(listed) + taken]
+            listed.extend([_info(block, i, place) for i, place in enumerate(these)])
+            rest = cut_runs(runs, taken)[1]
+            if rest and read_bytes < FETCH_BYTES_MAX:
+                ask(rest)
+            else:
+                answer(Listed(tuple(listed)))
+
+        left = FETCH_BYTES_MAX - read_bytes
+        asker.broker.reading.block(queue.group, runs, left, asker.guard(read))
+
+    ask(tuple(row[1:] for row in rows))
 
 
-RENDERERS: dict[type[Result], Callable[[Any], resource.Answer]] = {DelayedListed: _listed}
+def _info(block: Block, i: int, place: tuple[int, int, int]) -> DelayedInfo:
+    exchange, key = block.route(i)
+    raw = readable(bytes(block.properties(i)))
+    said = properties.select(raw, SHOWN).get("message_id", "")
+    return DelayedInfo(
+        requests.delayed_id(*place),
+        place[0],
+        exchange.decode("utf-8", "replace"),
+        key.decode("utf-8", "replace"),
+        said.encode("utf-8", "replace").decode("utf-8", "replace"),
+        block.size_bytes(i, i + 1),
+    )
+
+
+@handles(requests.EndDelayRequest)
+def _end_delay(asker: Asker, request: requests.EndDelayRequest, answer: Answer) -> None:
+    queue = asker.queue(request.name, store=True)
+    name = errors.named("queue", queue.name, queue.vhost)
+    shown = requests.delayed_id(*request.place)
+    if request.drop:
+        log.info("user %s: drops delayed message %s of %s", quoted(asker.user), shown, name)
+
+    def counted(reply: Any) -> Any:
+        if not reply.messages:
+            return errors.NotFound(f"no delayed message '{shown}' in {name}")
+        return MessagesCounted(reply.messages)
+
+    asker.ask(queue, EndDelay(*request.place, request.drop), answer, counted)

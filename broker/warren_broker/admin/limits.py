@@ -1,113 +1,116 @@
-"""Limits of vhosts and users as `/management` resources.
-
-The paths, keys and tags are those of RabbitMQ's HTTP API without `/api`. Beyond it all limits of a
-vhost or user can be set (PUT) or cleared (DELETE) at once, without a limit's name in the path.
-"""
+"""Handlers of the requests for limits; every change is logged with its user."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final
 
-from warren_broker.admin import resource
-from warren_broker.admin.resource import Body, ManagementRequest, Names, Query
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.handlers import handles
 from warren_machines.metadata.commands import ChangeLimits
 from warren_machines.metadata.limits import check_limits
+from warren_wire import errors
+from warren_wire.admin import limits as m
+from warren_wire.admin.limits import UserLimits, VhostLimits
+from warren_wire.admin.requests import Listed
 from warren_wire.arguments import plain
-from warren_wire.errors import InvalidArgument, PreconditionFailed
+from warren_wire.quoting import quoted
 
-Of: TypeAlias = Literal["vhost", "user"]
-
-# ------------------------------------------------------------------ requests
-
-
-class ListLimitsRequest(ManagementRequest, frozen=True):
-    """GET /vhost-limits, /vhost-limits/:vhost, /user-limits, /user-limits/:user.
-
-    Answer: Listed (VhostLimits, UserLimits) by name, without those that have none; 404.
-
-    name  None: of all
-    """
-
-    of: Of
-    name: str | None
+LIMITS_LISTED_MAX: Final = 5_000
+"""Vhosts or users in one answer: Proton's values hold 65,535 parts."""
 
 
-class ChangeLimitsRequest(ManagementRequest, frozen=True):
-    """PUT and DELETE /vhost-limits/:vhost/:limit, /user-limits/:user/:limit; also without :limit.
-
-    Answer: Performed; 404.
-    """
-
-    change: ChangeLimits
+def _check_vhost(asker: Asker, vhost: str) -> None:
+    if vhost not in asker.broker.definitions.state.scopes:
+        raise errors.NotFound(f"no vhost '{vhost}'")
+    if asker.access.held_in(vhost) is None:
+        asker.access.must_be("monitoring", "see limits of vhosts of others")
 
 
-AnyLimitRequest: TypeAlias = ListLimitsRequest | ChangeLimitsRequest
+def _of_vhosts(asker: Asker, name: str | None) -> list[VhostLimits]:
+    """Return the limits of the vhosts that the user may see, as RabbitMQ."""
+    asker.access.must_be("management", "see limits of vhosts")
+    if name is not None:
+        _check_vhost(asker, name)
+    every = asker.access.has_tag("monitoring")
+    return [
+        VhostLimits(vhost, scope.vhost.limits)
+        for vhost, scope in sorted(asker.broker.definitions.state.scopes.items())
+        if scope.vhost.limits
+        and name in (None, vhost)
+        and (every or asker.access.held_in(vhost) is not None)
+    ]
 
-# ------------------------------------------------------------------ bodies, routes
+
+def _of_users(asker: Asker, name: str | None) -> list[UserLimits]:
+    """Return the limits of all users, or of the user that asks; as RabbitMQ."""
+    if name != asker.user:
+        asker.access.must_be("administrator", "see limits of users")
+    users = asker.broker.definitions.state.users
+    if name is not None and name not in users:
+        raise errors.NotFound(f"no user '{name}'")
+    return [
+        UserLimits(user, known.limits)
+        for user, known in sorted(users.items())
+        if known.limits and name in (None, user)
+    ]
 
 
-class PutLimitBody(Body, frozen=True):
-    """PUT /vhost-limits/:vhost/:limit."""
-
-    value: Any
-
-
-def _list(of: Of) -> resource.Make:
-    return lambda names, query, body: ListLimitsRequest(of=of, name=names[0] if names else None)
+@handles(m.ListVhostLimitsRequest)
+def _list_of_vhosts(asker: Asker, request: m.ListVhostLimitsRequest, answer: Answer) -> None:
+    _list("vhost", _of_vhosts(asker, request.vhost), answer)
 
 
-def _put(of: Of) -> resource.Make:
-    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
-        null = body == {"value": None}  # which says what it is, and is refused for that
-        given = {names[1]: None if null else resource.read_body(PutLimitBody, body).value}
-        return ChangeLimitsRequest(
-            change=ChangeLimits(of, resource.filled(of, names[0]), _checked(of, given))
+@handles(m.ListUserLimitsRequest)
+def _list_of_users(asker: Asker, request: m.ListUserLimitsRequest, answer: Answer) -> None:
+    _list("user", _of_users(asker, request.user), answer)
+
+
+def _list(of: m.Of, found: Sequence[VhostLimits | UserLimits], answer: Answer) -> None:
+    if len(found) > LIMITS_LISTED_MAX:
+        raise errors.InvalidArgument(
+            f"limits of {len(found)} {of}s in one answer, {LIMITS_LISTED_MAX} fit; ask for one"
         )
-
-    return made
-
-
-def _replace(of: Of) -> resource.Make:
-    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
-        limits = _checked(of, body)
-        return ChangeLimitsRequest(
-            change=ChangeLimits(of, resource.filled(of, names[0]), limits, replace=True)
-        )
-
-    return made
+    answer(Listed(tuple(found)))
 
 
-def _checked(of: Of, given: Any) -> dict[str, int]:
+@handles(m.PutLimitRequest)
+def _put(asker: Asker, request: m.PutLimitRequest, answer: Answer) -> None:
+    limits = _checked(request.of, {request.limit: request.value})
+    _change(asker, ChangeLimits(request.of, request.name, limits), answer)
+
+
+@handles(m.ReplaceLimitsRequest)
+def _replace(asker: Asker, request: m.ReplaceLimitsRequest, answer: Answer) -> None:
+    limits = _checked(request.of, request.limits)
+    _change(asker, ChangeLimits(request.of, request.name, limits, replace=True), answer)
+
+
+@handles(m.ClearLimitsRequest)
+def _clear(asker: Asker, request: m.ClearLimitsRequest, answer: Answer) -> None:
+    cleared = () if request.limit is None else (request.limit,)
+    change = ChangeLimits(request.of, request.name, replace=not cleared, cleared=cleared)
+    _change(asker, change, answer)
+
+
+def _checked(of: m.Of, given: Any) -> dict[str, int]:
     try:
         given = plain(given)
-    except PreconditionFailed as refusal:
-        raise InvalidArgument(refusal.detail) from None
+    except errors.PreconditionFailed as refusal:
+        raise errors.InvalidArgument(refusal.detail) from None
     if not isinstance(given, dict):
-        raise InvalidArgument(f"a map of limits is expected, not a {type(given).__name__}")
+        raise errors.InvalidArgument(f"a map of limits is expected, not a {type(given).__name__}")
     return check_limits(of, given)
 
 
-def _clear(of: Of) -> resource.Make:
-    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
-        cleared = names[1:]
-        change = ChangeLimits(
-            of, resource.filled(of, names[0]), replace=not cleared, cleared=cleared
-        )
-        return ChangeLimitsRequest(change=change)
-
-    return made
-
-
-def _routes(of: Of) -> tuple[resource.ManagementRoute, ...]:
-    path = f"/{of}-limits"
-    return (
-        resource.route("GET", path, _list(of)),
-        resource.route("GET", f"{path}/:{of}", _list(of)),
-        resource.route("PUT", f"{path}/:{of}", _replace(of), "administrator"),
-        resource.route("DELETE", f"{path}/:{of}", _clear(of)),
-        resource.route("PUT", f"{path}/:{of}/:limit", _put(of), "administrator"),
-        resource.route("DELETE", f"{path}/:{of}/:limit", _clear(of)),
-    )
-
-
-ROUTES: tuple[resource.ManagementRoute, ...] = (*_routes("vhost"), *_routes("user"))
+def _change(asker: Asker, change: ChangeLimits, answer: Answer) -> None:
+    asker.access.must_be("administrator", f"change limits of {change.of}s")
+    state = asker.broker.definitions.state
+    if change.name not in (state.scopes if change.of == "vhost" else state.users):
+        raise errors.NotFound(f"no {change.of} '{change.name}'")
+    doing = [f"set {name} to {value}" for name, value in sorted(change.limits.items())]
+    doing += [f"clear {quoted(name)}" for name in change.cleared]
+    if change.replace:
+        doing.append("clear all others")
+    what = f"limits of {change.of} {quoted(change.name)}: {', '.join(doing)}"
+    asker.change(what, change, answer)

@@ -1,350 +1,127 @@
-"""Nodes and the members of queues as `/management` resources.
+"""Handlers of the requests for nodes and members of queues.
 
-The paths are those of RabbitMQ's HTTP API without `/api`; the vhost is the connection's, and
-patterns select from all vhosts. Operations that RabbitMQ has in its command line only (drain,
-revive, forget, leader transfer) are named after its commands. Results are values of
-`management.membership`. Changes need a user with the tag `administrator`; reads need `monitoring`,
-or for one queue the permission to read it; the health check needs any tag, as in RabbitMQ.
-
-Status 202 says that the operation was started and continues after the answer:
-GET /queues/quorum/:queue/status or GET /nodes/:node shows its progress.
+Every change is logged with the requesting user before it is tried: the log must name the user that
+removed a node even when that was its last line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+import logging
+from typing import Any
 
-from msgspec.structs import replace
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_broker.cluster.membership.service import MemberService
+from warren_wire import errors
+from warren_wire.admin import members as m
+from warren_wire.admin.requests import Listed
 
-from warren_broker.admin import resource
-from warren_broker.admin.resource import Body, ManagementRequest, Names, Query, Result
-from warren_wire.admin import membership
-from warren_wire.errors import InvalidArgument
+log = logging.getLogger(__name__)
 
-MEMBERSHIPS = ("promotable",)
-"""The supported ones of RabbitMQ's values; `voter` and `non_voter` are not."""
-CRITICAL_REASON = (
-    "There are quorum queues that would lose their quorum if the target node is shut down"
-)
-"""RabbitMQ's text."""
 
+def _changing(asker: Asker, what: str) -> MemberService:
+    """Check that an administrator asks for a change, and log it; return the service."""
+    asker.access.must_be("administrator", what)
+    log.info("user %r asks to %s", asker.user, what)
+    return asker.broker.membership
 
-# ------------------------------------------------------------------ requests
 
+def _queue_changing(asker: Asker, what: str, queue: str) -> MemberService:
+    return _changing(asker, f"{what} {errors.named('queue', queue, asker.vhost)}")
 
-class NodeRequest(ManagementRequest, frozen=True):
-    """A request about one node."""
 
-    node: str
+@handles(m.GetMembersRequest)
+def _get_members(asker: Asker, request: m.GetMembersRequest, answer: Answer) -> None:
+    if not asker.access.has_tag("monitoring"):
+        asker.access.read_queue(request.queue)
+    asker.broker.membership.queue_status(asker.vhost, request.queue, asker.guard(answer))
 
 
-class MembersRequest(ManagementRequest, frozen=True):
-    """A request about the members of a queue."""
+@handles(m.AddMemberRequest)
+def _add_member(asker: Asker, request: m.AddMemberRequest, answer: Answer) -> None:
+    members = _queue_changing(asker, f"add a member on {request.node!r} to", request.queue)
+    members.add_member(asker.vhost, request.queue, request.node, asker.guard(answer))
 
-    queue: str
 
+@handles(m.DeleteMemberRequest)
+def _delete_member(asker: Asker, request: m.DeleteMemberRequest, answer: Answer) -> None:
+    members = _queue_changing(asker, f"delete the member on {request.node!r} of", request.queue)
+    members.delete_member(asker.vhost, request.queue, request.node, asker.guard(answer))
 
-class QueueMemberRequest(MembersRequest, frozen=True):
-    """A request about one node's member of a queue."""
 
-    node: str
+@handles(m.TransferLeadershipRequest)
+def _transfer(asker: Asker, request: m.TransferLeadershipRequest, answer: Answer) -> None:
+    members = _queue_changing(asker, f"have node {request.node!r} lead", request.queue)
+    members.transfer_leadership(asker.vhost, request.queue, request.node, asker.guard(answer))
 
 
-class GetMembersRequest(MembersRequest, frozen=True):
-    """GET /queues/quorum/:queue/status. Answer: QueueMembers; 404."""
-
-
-class AddMemberRequest(QueueMemberRequest, frozen=True):
-    """POST /queues/quorum/:queue/replicas/add. Answer: MembersChanged; 404, 409."""
-
-
-class DeleteMemberRequest(QueueMemberRequest, frozen=True):
-    """DELETE /queues/quorum/:queue/replicas/delete. Answer: MembersChanged; 404, 409."""
-
-
-class TransferLeadershipRequest(QueueMemberRequest, frozen=True):
-    """POST /queues/quorum/:queue/leader/transfer. Answer: LeaderMoved; 404, 409."""
-
-
-class GrowNodeRequest(NodeRequest, frozen=True):
-    """POST /queues/quorum/replicas/on/:node/grow. Answer: Resizing; 404, 409."""
-
-    strategy: Literal["all", "even"]
-    vhost_pattern: str = ".*"
-    queue_pattern: str = ".*"
-
-
-class ShrinkNodeRequest(NodeRequest, frozen=True):
-    """DELETE /queues/quorum/replicas/on/:node/shrink. Answer: Resizing; 404."""
-
-    errors_only: bool = False
-
-
-class RebalanceQueuesRequest(ManagementRequest, frozen=True):
-    """POST /rebalance/queues. Answer: Rebalanced."""
-
-    vhost_pattern: str = ".*"
-    queue_pattern: str = ".*"
-
-
-class ListNodesRequest(ManagementRequest, frozen=True):
-    """GET /nodes. Answer: NodeList."""
-
-
-class GetNodeRequest(NodeRequest, frozen=True):
-    """GET /nodes/:node. Answer: NodeStatus; 404."""
-
-
-class DrainNodeRequest(NodeRequest, frozen=True):
-    """POST /nodes/:node/drain. Answer: NodeStatus; 404, 409."""
-
-
-class ReviveNodeRequest(NodeRequest, frozen=True):
-    """POST /nodes/:node/revive. Answer: NodeStatus; 404, 409."""
-
-
-class ForgetNodeRequest(NodeRequest, frozen=True):
-    """DELETE /nodes/:node. Answer: Forgetting; 404, 409 while it runs."""
-
-
-class CheckQuorumCriticalRequest(ManagementRequest, frozen=True):
-    """GET /health/checks/node-is-quorum-critical, or …/:node. Answer: Criticality; 404.
-
-    node  "": the answering node
-    """
-
-    node: str = ""
-
-
-AnyMemberRequest: TypeAlias = (
-    GetMembersRequest
-    | AddMemberRequest
-    | DeleteMemberRequest
-    | TransferLeadershipRequest
-    | GrowNodeRequest
-    | ShrinkNodeRequest
-    | RebalanceQueuesRequest
-    | ListNodesRequest
-    | GetNodeRequest
-    | DrainNodeRequest
-    | ReviveNodeRequest
-    | ForgetNodeRequest
-    | CheckQuorumCriticalRequest
-)
-
-
-# ------------------------------------------------------------------ results
-
-
-class NodeList(Result, frozen=True):
-    """All nodes of the cluster, by name."""
-
-    nodes: tuple[membership.NodeInfo, ...]
-
-
-class Criticality(Result, frozen=True):
-    """The result of a health check: 200 when the node may stop, else 503, as in RabbitMQ."""
-
-    found: membership.QuorumCritical
-
-
-AnyMemberResult: TypeAlias = (
-    NodeList
-    | Criticality
-    | membership.QueueMembers
-    | membership.MembersChanged
-    | membership.LeaderMoved
-    | membership.Resizing
-    | membership.Rebalanced
-    | membership.NodeStatus
-    | membership.Forgetting
-)
-
-
-# ------------------------------------------------------------------ bodies, routes
-
-
-class NodeBody(Body, frozen=True):
-    """DELETE …/replicas/delete, POST …/leader/transfer."""
-
-    node: str
-
-
-class AddMemberBody(Body, frozen=True):
-    """POST …/replicas/add."""
-
-    node: str
-    membership: str = "promotable"
-
-
-class PatternsBody(Body, frozen=True):
-    """POST /rebalance/queues."""
-
-    vhost_pattern: str = ".*"
-    queue_pattern: str = ".*"
-
-
-class GrowBody(PatternsBody, frozen=True, kw_only=True):
-    """POST …/grow."""
-
-    strategy: Literal["all", "even"]
-    membership: str = "promotable"
-
-
-class ShrinkBody(Body, frozen=True):
-    """DELETE …/shrink."""
-
-    errors_only: bool = False
-
-
-def _node(node: str) -> str:
-    if not node:
-        raise InvalidArgument("node is empty; GET /nodes shows the names")
-    return node
-
-
-def _patterns(read: PatternsBody) -> tuple[str, str]:
-    return (
-        resource.checked_pattern("vhost_pattern", read.vhost_pattern),
-        resource.checked_pattern("queue_pattern", read.queue_pattern),
+@handles(m.GrowNodeRequest)
+def _grow(asker: Asker, request: m.GrowNodeRequest, answer: Answer) -> None:
+    what = (
+        f"grow node {request.node!r}: {request.strategy} queues that match "
+        f"{request.queue_pattern!r} in vhosts that match {request.vhost_pattern!r}"
+    )
+    _changing(asker, what).grow(
+        request.node,
+        request.strategy,
+        request.vhost_pattern,
+        request.queue_pattern,
+        asker.guard(answer),
     )
 
 
-def _named(names: Names) -> str:
-    if not names[0]:
-        raise InvalidArgument("the node's name is empty; GET /nodes shows the names")
-    return names[0]
+@handles(m.ShrinkNodeRequest)
+def _shrink(asker: Asker, request: m.ShrinkNodeRequest, answer: Answer) -> None:
+    members = _changing(asker, f"shrink node {request.node!r}")
+    members.shrink(request.node, request.errors_only, asker.guard(answer))
 
 
-def _check_membership(asked: str) -> None:
-    """Refuse another membership than RabbitMQ's `promotable`: a learner, then a voter."""
-    if asked not in MEMBERSHIPS:
-        raise InvalidArgument(
-            f"membership={asked[:40]!r}: a new member learns first, then becomes a voter by "
-            "itself; leave membership out, or give 'promotable'"
-        )
+@handles(m.RebalanceQueuesRequest)
+def _rebalance(asker: Asker, request: m.RebalanceQueuesRequest, answer: Answer) -> None:
+    members = _changing(asker, "rebalance the leaders of queues")
+    members.rebalance(request.vhost_pattern, request.queue_pattern, asker.guard(answer))
 
 
-def _add_member(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = resource.read_body(AddMemberBody, body)
-    _check_membership(read.membership)
-    return AddMemberRequest(names[0], _node(read.node))
+@handles(m.ListNodesRequest)
+def _list_nodes(asker: Asker, request: m.ListNodesRequest, answer: Answer) -> None:
+    asker.access.must_be("monitoring", "see the nodes")
+
+    def done(found: Any) -> None:
+        answer(found if isinstance(found, errors.Refusal) else Listed(tuple(found)))
+
+    asker.broker.membership.nodes.list_nodes(asker.guard(done))
 
 
-def _delete_member(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return DeleteMemberRequest(names[0], _node(resource.read_body(NodeBody, body).node))
+@handles(m.GetNodeRequest)
+def _get_node(asker: Asker, request: m.GetNodeRequest, answer: Answer) -> None:
+    asker.access.must_be("monitoring", "see the nodes")
+    asker.broker.membership.nodes.node_status(request.node, asker.guard(answer))
 
 
-def _transfer(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return TransferLeadershipRequest(names[0], _node(resource.read_body(NodeBody, body).node))
+@handles(m.DrainNodeRequest)
+def _drain(asker: Asker, request: m.DrainNodeRequest, answer: Answer) -> None:
+    members = _changing(asker, f"drain node {request.node!r}")
+    members.nodes.drain(request.node, asker.guard(answer))
 
 
-def _grow(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = resource.read_body(GrowBody, body)
-    _check_membership(read.membership)
-    return GrowNodeRequest(_named(names), read.strategy, *_patterns(read))
+@handles(m.ReviveNodeRequest)
+def _revive(asker: Asker, request: m.ReviveNodeRequest, answer: Answer) -> None:
+    members = _changing(asker, f"revive node {request.node!r}")
+    members.nodes.revive(request.node, asker.guard(answer))
 
 
-def _shrink(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return ShrinkNodeRequest(_named(names), resource.read_body(ShrinkBody, body).errors_only)
+@handles(m.ForgetNodeRequest)
+def _forget(asker: Asker, request: m.ForgetNodeRequest, answer: Answer) -> None:
+    members = _changing(asker, f"forget node {request.node!r}")
+    members.nodes.forget(request.node, asker.guard(answer))
 
 
-def _rebalance(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return RebalanceQueuesRequest(*_patterns(resource.read_body(PatternsBody, body)))
+@handles(m.CheckQuorumCriticalRequest)
+def _critical(asker: Asker, request: m.CheckQuorumCriticalRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "run health checks")
+    node = request.node or asker.broker.settings.node
 
+    def done(found: Any) -> None:
+        answer(found if isinstance(found, errors.Refusal) else m.Criticality(found))
 
-def _get_node(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return GetNodeRequest(_named(names))
-
-
-def _of_node(make: Callable[[str], ManagementRequest]) -> resource.Make:
-    def made(names: Names, query: Query, body: Any) -> ManagementRequest:
-        resource.read_body(resource.EmptyBody, body)
-        return make(_named(names))
-
-    return made
-
-
-def _critical(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return CheckQuorumCriticalRequest(_named(names) if names else "")
-
-
-_QUEUE = "/queues/quorum/:queue"
-_ON_NODE = "/queues/quorum/replicas/on/:node"
-_CRITICAL = "/health/checks/node-is-quorum-critical"
-ROUTES: tuple[resource.ManagementRoute, ...] = (
-    resource.route("GET", _QUEUE + "/status", resource.from_names(GetMembersRequest)),
-    resource.route("POST", _QUEUE + "/replicas/add", _add_member, "administrator"),
-    resource.route("DELETE", _QUEUE + "/replicas/delete", _delete_member),
-    resource.route("POST", _QUEUE + "/leader/transfer", _transfer, "administrator"),
-    resource.route("POST", _ON_NODE + "/grow", _grow, "administrator"),
-    resource.route("DELETE", _ON_NODE + "/shrink", _shrink),
-    resource.route("POST", "/rebalance/queues", _rebalance, "administrator"),
-    resource.route("GET", "/nodes", resource.from_names(ListNodesRequest)),
-    resource.route("GET", "/nodes/:node", _get_node),
-    resource.route("POST", "/nodes/:node/drain", _of_node(DrainNodeRequest), "administrator"),
-    resource.route("POST", "/nodes/:node/revive", _of_node(ReviveNodeRequest), "administrator"),
-    resource.route("DELETE", "/nodes/:node", _of_node(ForgetNodeRequest)),
-    resource.route("GET", _CRITICAL, _critical),
-    resource.route("GET", _CRITICAL + "/:node", _critical),
-)
-
-
-# ------------------------------------------------------------------ answers
-
-
-def render_member(request: ManagementRequest, value: Any) -> tuple[int, Any]:
-    """Return the status and body of a value of `management.membership` that answers the request."""
-    if isinstance(value, NodeList):
-        return 200, [resource.plain_value(node) for node in value.nodes]
-    if isinstance(value, Criticality):
-        return _criticality(value.found)
-    if type(value) in _BOUNDED:
-        value = _BOUNDED[type(value)](value)
-    begun = _BEGUN.get(type(value))
-    changes = not isinstance(request, GetNodeRequest | GetMembersRequest)
-    status = 202 if changes and begun is not None and begun(value) else 200
-    return status, resource.plain_value(value)
-
-
-def _criticality(found: membership.QuorumCritical) -> tuple[int, Any]:
-    body = resource.plain_value(found)
-    if found.safe:
-        return 200, {"status": "ok", **body}
-    return 503, {"status": "failed", "reason": CRITICAL_REASON, **body}
-
-
-def _resizing(value: membership.Resizing) -> membership.Resizing:
-    failed = [each for each in value.queues if each.error]
-    changed = [each for each in value.queues if not each.error]
-    shown = tuple((failed + changed)[: membership.SHOWN_MAX])
-    if len(shown) == len(value.queues):
-        shown = value.queues  # in the original order
-    return replace(value, queues=shown, count=len(value.queues), failed=len(failed))
-
-
-_BOUNDED: dict[type, Callable[[Any], Any]] = {
-    membership.Resizing: _resizing,
-    membership.Rebalanced: lambda value: replace(
-        value, moves=value.moves[: membership.SHOWN_MAX], count=len(value.moves)
-    ),
-    membership.Forgetting: lambda value: replace(
-        value, lost=value.lost[: membership.SHOWN_MAX], lost_count=len(value.lost)
-    ),
-}
-"""Truncates values that name any number of queues to what fits into an answer."""
-
-
-_BEGUN: dict[type, Callable[[Any], bool]] = {
-    membership.MembersChanged: lambda result: bool(result.changed),
-    membership.Resizing: lambda result: bool(result.count > result.failed),
-    membership.Rebalanced: lambda result: bool(result.count),
-    membership.NodeStatus: lambda result: not result.done,
-    membership.Forgetting: lambda result: True,
-}
-"""Whether the operation continues after the answer; with other values it is complete."""
-
-
-MEMBER_VALUES = (membership.QueueMembers, membership.LeaderMoved, NodeList, Criticality, *_BEGUN)
-"""The types that `render_member` renders."""
+    asker.broker.membership.nodes.quorum_critical(node, asker.guard(done))

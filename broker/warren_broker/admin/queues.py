@@ -1,467 +1,330 @@
-"""The cluster's overview, queues, exchanges and bindings as `/management` resources."""
+"""Handlers of the requests for queues."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeAlias
-from urllib.parse import quote, unquote
+import logging
+from bisect import bisect_right
+from functools import partial
+from typing import Any
 
 import msgspec
 
-from warren_broker.admin import resource
-from warren_broker.admin.resource import Body, ManagementRequest, Names, Query, Result
-from warren_wire.admin.queue_values import ExchangeInfo, OverviewNode, QueueInfo
-from warren_wire.amqp10.proton import uint, ulong
-from warren_wire.arguments import ARGUMENT_DEPTH_MAX
-from warren_wire.errors import InvalidArgument
-from warren_wire.undecodable import UNDECODABLE, nested_deeper
-
-API_VERSION = 2
-"""2: a sink's batches belong to runs, published by name and number of blocks; 1: without runs."""
-
-
-# ------------------------------------------------------------------ requests
-
-
-class GetOverviewRequest(ManagementRequest, frozen=True):
-    """GET /overview: the answering node, and all nodes. Answer: Overview."""
-
-
-class DeclareRequest(ManagementRequest, frozen=True):
-    """What the declaration of a queue says, and that of an exchange."""
-
-    name: str
-    durable: bool = True
-    auto_delete: bool = False
-    arguments: dict[str, Any] = {}
-
-
-class DeclareQueueRequest(DeclareRequest, frozen=True):
-    """PUT /queues/:q. Answer: DeclaredQueue; 409 when it exists with other settings."""
-
-    exclusive: bool = False
-
-
-class GetQueueRequest(ManagementRequest, frozen=True):
-    """GET /queues/:q. Answer: QueueInfo; 404."""
-
-    name: str
-
-
-class ListQueuesRequest(ManagementRequest, frozen=True):
-    """GET /queues?after=&count=&pattern=&name=&counts=. Answer: QueueList.
-
-    after    only those with names after this one, ascending
-    count    at most this number, 1 to QUEUES_LISTED_MAX; 0: all of them, refused if there are more
-    pattern  only those with names in which this is found (`name_patterns`); "": all
-    name     only the queue with this name; "": all
-    counts   False: no leader is asked, and every count is 0
-    """
-
-    after: str = ""
-    count: int = 0
-    pattern: str = ""
-    name: str = ""
-    counts: bool = True
-
-
-class DeleteQueueRequest(ManagementRequest, frozen=True):
-    """DELETE /queues/:q?if-unused=&if-empty=&force=. Answer: MessagesCounted (ready).
-
-    Deleting a queue that does not exist is MessagesCounted(0).
-
-    force  without asking the queue, which has lost its majority for good: MessagesCounted(0),
-           whatever it held
-    """
-
-    count_key: ClassVar[str] = "message_count"
-    name: str
-    if_unused: bool = False
-    if_empty: bool = False
-    force: bool = False
-
-
-class PurgeQueueRequest(ManagementRequest, frozen=True):
-    """DELETE /queues/:q/messages. Answer: MessagesCounted; 404."""
-
-    count_key: ClassVar[str] = "message_count"
-    name: str
-
-
-class RetryDelayedRequest(ManagementRequest, frozen=True):
-    """POST /queues/:q/messages/delayed/retry. Answer: MessagesCounted; 404."""
-
-    count_key: ClassVar[str] = "message_count"
-    name: str
-
-
-class DeclareExchangeRequest(DeclareRequest, frozen=True):
-    """PUT /exchanges/:x. Answer: Performed; 409 when it exists with other settings."""
-
-    kind: str = "direct"
-    internal: bool = False
-
-
-class DeleteExchangeRequest(ManagementRequest, frozen=True):
-    """DELETE /exchanges/:x. Answer: Performed, also when there is none."""
-
-    name: str
-    if_unused: bool = False
-
-
-class ListExchangesRequest(ManagementRequest, frozen=True):
-    """GET /exchanges. Answer: ExchangeList."""
-
-
-class BindingInfo(msgspec.Struct, frozen=True):
-    """A binding from an exchange to a queue or to another exchange."""
-
-    source: str
-    destination: str
-    destination_kind: Literal["queue", "exchange"] = "queue"
-    routing_key: str = ""
-    arguments: dict[str, Any] = {}
-
-
-class BindRequest(ManagementRequest, frozen=True):
-    """POST /bindings. Answer: Performed, also when it exists; 404 without source or destination."""
-
-    binding: BindingInfo
-
-
-class UnbindRequest(ManagementRequest, frozen=True):
-    """DELETE /bindings/…. Answer: Performed, also when there is none."""
-
-    binding: BindingInfo
-
-
-class ListBindingsRequest(ManagementRequest, frozen=True):
-    """GET /bindings?src=&dstq=&dste=&key=. Answer: BindingList; None: any."""
-
-    source: str | None = None
-    destination: str | None = None
-    destination_kind: Literal["queue", "exchange"] | None = None
-    routing_key: str | None = None
-
-
-AnyQueueRequest: TypeAlias = (
-    GetOverviewRequest
-    | DeclareQueueRequest
-    | GetQueueRequest
-    | ListQueuesRequest
-    | DeleteQueueRequest
-    | PurgeQueueRequest
-    | RetryDelayedRequest
-    | DeclareExchangeRequest
-    | DeleteExchangeRequest
-    | ListExchangesRequest
-    | BindRequest
-    | UnbindRequest
-    | ListBindingsRequest
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_broker.broker.declaring import Declared, declare_and_count
+from warren_broker.cluster.client.direct_replies import node_of
+from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.cluster.turns import filtered, in_turns
+from warren_machines.metadata import commands as metadata
+from warren_machines.metadata.records import QueueRecord
+from warren_machines.metadata.view import MetadataView
+from warren_machines.queue import commands
+from warren_machines.queue.relays import KEPT_MS
+from warren_wire import errors
+from warren_wire.admin import queues as requests
+from warren_wire.admin.queues import (
+    VOLATILE_TYPE,
+    BoundInfo,
+    QueueInfo,
+    ReadByInfo,
+    ReaderInfo,
+    RelayInfo,
+    left_ms,
 )
+from warren_wire.admin.requests import Listed, MessagesCounted, said_of
+from warren_wire.name_patterns import NameMatcher, Pattern
+from warren_wire.queue_values.config import QueueConfig
+
+log = logging.getLogger(__name__)
+LIST_PATIENCE_MS = 1_000
+RELAYS_SHOWN_MAX = 20
+"""Relays shown of a queue, those with most messages: a client may name as many as it likes."""
+QUEUES_LISTED_MAX = 500
+"""Queues in one answer: Proton's values hold 65,535 parts, a queue has 40 to 120."""
+COUNTED = frozenset(said_of(QueueInfo)).intersection(commands.StatReply.__struct_fields__)
+"""Fields of a queue that its machine counts by the same name."""
 
 
-# ------------------------------------------------------------------ results
-
-
-class DeclaredQueue(Result, frozen=True):
-    """A declared queue; created: by this request (201 rather than 200)."""
-
-    created: bool
-    info: QueueInfo
-
-
-class QueueList(Result, frozen=True):
-    """All queues of the vhost, by name."""
-
-    queues: tuple[QueueInfo, ...]
-
-
-class ExchangeList(Result, frozen=True):
-    """All exchanges of the vhost, by name."""
-
-    exchanges: tuple[ExchangeInfo, ...]
-
-
-class BindingList(Result, frozen=True):
-    """The matching bindings."""
-
-    bindings: tuple[BindingInfo, ...]
-
-
-class Overview(Result, frozen=True):
-    """The answering node and its cluster.
-
-    api  version of the requests that `/management` supports: API_VERSION
-    cluster_name  the name under which the cluster is shown; "": `cluster`, its own
-    """
-
-    node: str
-    cluster: str
-    version: str
-    nodes: tuple[OverviewNode, ...]
-    api: int = API_VERSION
-    cluster_name: str = ""
-
-
-AnyQueueResult: TypeAlias = (
-    QueueInfo | DeclaredQueue | QueueList | ExchangeList | BindingList | Overview
-)
-
-
-# ------------------------------------------------------------------ bodies, routes
-
-
-class DeclareQueueBody(Body, frozen=True):
-    """PUT /queues/:q."""
-
-    durable: bool = True
-    exclusive: bool = False
-    auto_delete: bool = False
-    arguments: dict[Any, Any] = {}
-
-
-class DeclareExchangeBody(Body, frozen=True):
-    """PUT /exchanges/:x."""
-
-    type: str = "direct"
-    durable: bool = True
-    auto_delete: bool = False
-    internal: bool = False
-    arguments: dict[Any, Any] = {}
-
-
-class BindBody(Body, frozen=True):
-    """POST /bindings; exactly one of the destinations is not empty."""
-
-    source: str
-    destination_queue: str = ""
-    destination_exchange: str = ""
-    binding_key: str = ""
-    arguments: dict[Any, Any] = {}
-
-
-def _list_queues(names: Names, query: Query, body: Any) -> ManagementRequest:
-    count = query.get("count", "0")
-    if not count.isdecimal() or len(count) > 9:
-        raise InvalidArgument(f"count={count[:40]}: a number of queues is expected")
-    pattern = query.get("pattern", "")
-    if pattern:
-        resource.checked_pattern("pattern", pattern)
-    return ListQueuesRequest(
-        query.get("after", ""),
-        int(count),
-        pattern,
-        query.get("name", ""),
-        query.get("counts", "") != "false",
+def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> QueueInfo:
+    config = queue.config
+    leader = asker.broker.cluster.leader_of(queue.group)
+    fields: dict[str, Any] = {}
+    if stat is not None:
+        held = stat.messages_unacknowledged + stat.messages_claimed
+        fields = {
+            **{name: getattr(stat, name) for name in COUNTED},
+            "messages": stat.messages_ready + held + stat.messages_delayed + stat.messages_dlx,
+            "next_delayed_at": stat.next_delayed_ms,
+            "last_delayed_at": stat.last_delayed_ms,
+            "message_bytes": stat.bytes_ready
+            + stat.bytes_unacknowledged
+            + stat.bytes_kept
+            + stat.message_bytes_dlx,
+            "consumer_count": stat.consumers,
+            "by_priority": dict(stat.by_priority),
+            "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
+            "readers": _readers(stat),
+            "relays": _with_most(stat),
+        }
+    followed = asker.broker.definitions.policy(queue)
+    effective = asker.broker.definitions.config(queue)
+    return QueueInfo(
+        queue.name,
+        queue.vhost,
+        config.kind,
+        durable=config.durable,
+        exclusive=config.exclusive,
+        auto_delete=config.auto_delete,
+        arguments=queue.arguments,
+        leader=leader or "",
+        replicas=queue.nodes,
+        policy=followed.policy,
+        operator_policy=followed.operator_policy,
+        effective_policy_definition=dict(followed.definition),
+        delayed_retry=_shown_retry(effective),
+        delivery_limit=effective.delivery_limit,
+        **fields,
     )
 
 
-def _declare_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
-    name = resource.filled("queue", names[0])
-    read = resource.read_body(DeclareQueueBody, body)
-    return DeclareQueueRequest(
+def _readers(stat: commands.StatReply) -> tuple[ReaderInfo, ...]:
+    read_by = {
+        reader: ReadByInfo(number, of.query, of.name, of.batch)
+        for reader, number, of in stat.described
+    }
+    divided = {reader: (rest, due, row) for reader, rest, due, row in stat.divided}
+    started, expiring = dict(stat.started), dict(stat.expiring)
+    return tuple(
+        ReaderInfo(
+            *reader,
+            tuple(BoundInfo(*of[1:]) for of in stat.bound if of[0] == reader[0]),
+            expiring.get(reader[0], 0),
+            read_by.get(reader[0]),
+            *divided.get(reader[0], (0, False, 0)),
+            started.get(reader[0], 0),
+            left_ms(stat.now_ms, reader[4]),
+            left_ms(expiring.get(reader[0], 0), stat.now_ms),
+        )
+        for reader in stat.readers
+    )
+
+
+def _with_most(stat: commands.StatReply) -> tuple[RelayInfo, ...]:
+    """Return those relays of a queue that are shown."""
+    found = []
+    for name, messages, away_ms in sorted(stat.relays, key=lambda each: (-each[1], each[0])):
+        again_ms = away_ms and away_ms + KEPT_MS
+        found.append(RelayInfo(name, messages, away_ms, again_ms, left_ms(again_ms, stat.now_ms)))
+    return tuple(found[:RELAYS_SHOWN_MAX])
+
+
+def _shown_retry(config: QueueConfig) -> str:
+    """Return the settings of delayed retry as RabbitMQ shows them."""
+    least, most = config.delayed_retry_min_ms, config.delayed_retry_max_ms
+    if config.delayed_retry_type == "disabled":
+        return "disabled"
+    return f"{config.delayed_retry_type} (min: {least}ms, max: {most or least}ms)"
+
+
+@handles(requests.DeclareQueueRequest)
+def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: Answer) -> None:
+    asker.access.declare_queue(request.name, request.arguments)
+
+    def declared(result: Declared | errors.Refusal) -> None:
+        if isinstance(result, errors.Refusal):
+            answer(result)
+            return
+        known = result.counts if isinstance(result.counts, commands.StatReply) else None
+        info = _info(asker, result.queue, known)
+        if result.created and not info.leader:
+            # RabbitMQ's clients compare this answer with later ones; the election is under way.
+            info = msgspec.structs.replace(info, leader=result.queue.leader)
+        answer(requests.DeclaredQueue(result.created, info))
+
+    declare_and_count(asker.broker, asker.vhost, request, asker.connection, asker.guard(declared))
+
+
+@handles(requests.GetQueueRequest)
+def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) -> None:
+    if asker.broker.reply_queue_exists(request.name):
+        answer(_reply_queue(asker, request.name))
+        return
+    asker.access.read_queue(request.name)
+    queue = asker.broker.queues.find(asker.vhost, request.name)  # another connection's, too
+
+    def counted(stat: Any) -> None:
+        if isinstance(stat, errors.Refusal):
+            answer(stat)
+        elif (stat.readers or stat.relays) and not stat.now_ms:
+            # It came by way of the queue's log, behind what this node had sent, and says no time.
+            asker.broker.reading.counts(queue.group, asker.guard(lambda read: timed(stat, read)))
+        else:
+            answer(_info(asker, queue, stat))
+
+    def timed(stat: commands.StatReply, read: commands.StatReply | ReadFailed) -> None:
+        answer(_info(asker, queue, stat if isinstance(read, ReadFailed) else read))
+
+    asker.broker.queue_counts(queue, False, asker.guard(counted))
+
+
+def _reply_queue(asker: Asker, name: str) -> QueueInfo:
+    """Return what clients are told of a name for replies: it is no queue of the definitions."""
+    return QueueInfo(
         name,
-        durable=read.durable,
-        exclusive=read.exclusive,
-        auto_delete=read.auto_delete,
-        arguments=resource.argument_table(read.arguments),
+        asker.vhost,
+        type=VOLATILE_TYPE,
+        durable=False,
+        exclusive=False,
+        auto_delete=True,
+        leader=node_of(name) or "",
+        replicas=(),
+        consumer_count=1,
     )
 
 
-def _delete_queue(names: Names, query: Query, body: Any) -> ManagementRequest:
-    unused, empty, force = (
-        resource.is_set(query, key) for key in ("if-unused", "if-empty", "force")
-    )
-    if force and (unused or empty):
-        raise InvalidArgument("force does not ask the queue: if-unused, if-empty cannot be kept")
-    return DeleteQueueRequest(names[0], unused, empty, force)
+@handles(requests.ListQueuesRequest)
+def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answer) -> None:
+    """Answer the queues by name; without counts if no leader answers within LIST_PATIENCE_MS.
+
+    Without a tag of management they are those that the user may read: a client that is no more than
+    that finds its queues by their names.
+    """
+    every = asker.access.has_tag("management")
+
+    def listed(queues: list[QueueRecord]) -> None:
+        if len(queues) > QUEUES_LISTED_MAX:
+            answer(_too_many())
+        elif request.counts:
+            _count_listed(asker, queues, answer)
+        else:
+            answer(Listed(tuple(_info(asker, queue, None) for queue in queues)))
+
+    if request.name:
+        if not every:
+            asker.access.read_queue(request.name)
+        found = asker.broker.definitions.state.queue(asker.vhost, request.name)
+        listed([] if found is None else [found])
+        return
+    if request.count > QUEUES_LISTED_MAX:
+        raise _too_many()
+    queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
+    if request.after:
+        queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
+    most = request.count or QUEUES_LISTED_MAX + 1
+    if not request.pattern and every:
+        listed(queues[:most])
+        return
+    matcher = NameMatcher([Pattern(request.pattern)])
+    held = None if every else asker.access.held_in(asker.vhost)
+
+    def is_listed(queue: QueueRecord) -> bool:
+        may = every or (held is not None and held.allows("read", queue.name))
+        return may and matcher.first(queue.name) is not None
+
+    # A permission's pattern takes steps in proportion to the name, too.
+    looks = 1 if every else 2
+    work = filtered(queues, is_listed, lambda queue: looks * matcher.cost(queue.name), most)
+    in_turns(asker.broker.cluster.loop.call_later, work, asker.guard(listed))
 
 
-def _declare_exchange(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = resource.read_body(DeclareExchangeBody, body)
-    return DeclareExchangeRequest(
-        names[0],
-        kind=read.type,
-        durable=read.durable,
-        auto_delete=read.auto_delete,
-        internal=read.internal,
-        arguments=resource.argument_table(read.arguments),
-    )
-
-
-def _delete_exchange(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return DeleteExchangeRequest(names[0], resource.is_set(query, "if-unused"))
-
-
-def _bind(names: Names, query: Query, body: Any) -> ManagementRequest:
-    read = resource.read_body(BindBody, body)
-    queue, exchange = read.destination_queue, read.destination_exchange
-    if bool(queue) == bool(exchange):
-        raise InvalidArgument(
-            "a binding needs exactly one of destination_queue, destination_exchange"
-        )
-    return BindRequest(
-        BindingInfo(
-            read.source,
-            queue or exchange,
-            "queue" if queue else "exchange",
-            read.binding_key,
-            resource.argument_table(read.arguments),
-        )
-    )
-
-
-def _unbind(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return UnbindRequest(parse_binding(names[0]))
-
-
-def _list_bindings(names: Names, query: Query, body: Any) -> ManagementRequest:
-    queue, exchange = query.get("dstq"), query.get("dste")
-    if queue is not None and exchange is not None:
-        raise InvalidArgument("bindings of dstq and dste at once: ask for one of them")
-    kind: Any = "queue" if queue is not None else "exchange" if exchange is not None else None
-    return ListBindingsRequest(
-        query.get("src"), queue if queue is not None else exchange, kind, query.get("key")
+def _too_many() -> errors.InvalidArgument:
+    return errors.InvalidArgument(
+        f"more than {QUEUES_LISTED_MAX} queues in one answer: ask for "
+        f"/queues?count={QUEUES_LISTED_MAX}, then with &after= and the last name"
     )
 
 
-ROUTES: tuple[resource.ManagementRoute, ...] = (
-    resource.route("GET", "/overview", resource.from_names(GetOverviewRequest)),
-    resource.route("GET", "/queues", _list_queues),
-    resource.route("PUT", "/queues/:queue", _declare_queue),
-    resource.route("GET", "/queues/:queue", resource.from_names(GetQueueRequest)),
-    resource.route("DELETE", "/queues/:queue", _delete_queue),
-    resource.route("DELETE", "/queues/:queue/messages", resource.from_names(PurgeQueueRequest)),
-    resource.route(
-        "POST", "/queues/:queue/messages/delayed/retry", resource.from_names(RetryDelayedRequest)
-    ),
-    resource.route("GET", "/exchanges", resource.from_names(ListExchangesRequest)),
-    resource.route("PUT", "/exchanges/:exchange", _declare_exchange),
-    resource.route("DELETE", "/exchanges/:exchange", _delete_exchange),
-    resource.route("POST", "/bindings", _bind),
-    resource.route("GET", "/bindings", _list_bindings),
-    resource.route("DELETE", "/bindings/::binding", _unbind),
-)
+def _count_listed(asker: Asker, queues: list[QueueRecord], answer: Answer) -> None:
+    found: dict[str, QueueInfo] = {}
+    done: list[bool] = []
 
-
-# ------------------------------------------------------------------ answers
-
-
-def render_queue(info: QueueInfo) -> dict[str, Any]:
-    """Return a queue as a map; message_count and consumer_count are RabbitMQ's keys."""
-    return {
-        "name": info.name,
-        "vhost": info.vhost,
-        "type": info.type,
-        "durable": info.durable,
-        "exclusive": info.exclusive,
-        "auto_delete": info.auto_delete,
-        "arguments": info.arguments,
-        "policy": info.policy,
-        "operator_policy": info.operator_policy,
-        "effective_policy_definition": info.effective_policy_definition,
-        "leader": info.leader,
-        "replicas": list(info.replicas),
-        "message_count": ulong(info.messages_ready),
-        "messages": ulong(info.messages),
-        "messages_ready": ulong(info.messages_ready),
-        "messages_unacknowledged": ulong(info.messages_unacknowledged),
-        "messages_claimed": ulong(info.messages_claimed),
-        "messages_staged": ulong(info.messages_staged),
-        "messages_delayed": ulong(info.messages_delayed),
-        "next_delayed_at": ulong(info.next_delayed_at),
-        "last_delayed_at": ulong(info.last_delayed_at),
-        "delayed_retry": info.delayed_retry,
-        "delivery_limit": info.delivery_limit,
-        "messages_dlx": ulong(info.messages_dlx),
-        "message_bytes_dlx": ulong(info.message_bytes_dlx),
-        "messages_set_aside": ulong(info.messages_set_aside),
-        "duplicates_dropped": ulong(info.duplicates_dropped),
-        "deduplication_ids": ulong(info.deduplication_ids),
-        "bytes_ready": ulong(info.bytes_ready),
-        "bytes_unacknowledged": ulong(info.bytes_unacknowledged),
-        "message_bytes": ulong(info.message_bytes),
-        "consumer_count": uint(info.consumer_count),
-        "by_priority": [list(pair) for pair in info.by_priority.items()],
-        "readers": [msgspec.to_builtins(reader) for reader in info.readers],
-        "relays": [msgspec.to_builtins(relay) for relay in info.relays],
-    }
-
-
-def render_binding(binding: BindingInfo) -> dict[str, Any]:
-    """Return a binding as a map; a DELETE of its `location` removes it."""
-    return {
-        "source": binding.source,
-        f"destination_{binding.destination_kind}": binding.destination,
-        "binding_key": binding.routing_key,
-        "arguments": binding.arguments,
-        "location": f"/bindings/{binding_segment(binding)}",
-    }
-
-
-def binding_segment(binding: BindingInfo) -> str:
-    """Return `src=…;dstq=…;key=…;args=…`, percent-encoded, arguments as base64 MessagePack."""
-    arguments = b""
-    if binding.arguments:
-        arguments = base64.urlsafe_b64encode(
-            msgspec.msgpack.encode(binding.arguments, order="sorted")
-        )
-    destination = "dstq" if binding.destination_kind == "queue" else "dste"
-    return (
-        f"src={quote(binding.source, safe='')};{destination}={quote(binding.destination, safe='')};"
-        f"key={quote(binding.routing_key, safe='')};args={quote(arguments.decode(), safe='')}"
-    )
-
-
-def parse_binding(segment: str) -> BindingInfo:
-    """Parse what `binding_segment` returned; raises Refusal."""
-    parts: dict[str, str] = {}
-    for part in segment.split(";"):
-        key, separator, value = part.partition("=")
-        if not separator or key in parts or key not in ("src", "dstq", "dste", "key", "args"):
-            raise InvalidArgument(
-                f"binding {segment[:200]!r}: src=…;dstq=…;key=…;args=… is expected"
+    def finish() -> None:
+        if not done:
+            done.append(True)
+            patience.cancel()
+            answer(
+                Listed(
+                    tuple(found.get(queue.name) or _info(asker, queue, None) for queue in queues)
+                )
             )
-        parts[key] = unquote(value)
-    if "src" not in parts or ("dstq" in parts) == ("dste" in parts):
-        raise InvalidArgument(f"binding {segment[:200]!r} needs src and exactly one of dstq, dste")
-    try:
-        packed = base64.urlsafe_b64decode(parts.get("args", "").encode())
-        arguments = msgspec.msgpack.decode(packed, type=dict[str, Any]) if packed else {}
-    except (binascii.Error, ValueError, *UNDECODABLE):
-        arguments = None
-    if arguments is None or nested_deeper(arguments, ARGUMENT_DEPTH_MAX):
-        raise InvalidArgument(f"binding {segment[:200]!r}: args is not what GET /bindings gave")
-    kind: Any = "queue" if "dstq" in parts else "exchange"
-    return BindingInfo(
-        parts["src"],
-        parts.get("dstq", parts.get("dste", "")),
-        kind,
-        parts.get("key", ""),
-        arguments,
+
+    def counted(queue: QueueRecord, stat: Any) -> None:
+        known = stat if isinstance(stat, commands.StatReply) else None
+        found[queue.name] = _info(asker, queue, known)
+        if len(found) == len(queues):
+            finish()
+
+    # 1. A node dies that alone had a queue.  2. A client lists the queues.  3. The list would wait
+    # for that queue's counts as long as for any answer, and then time out as a whole.
+    patience = asker.broker.cluster.loop.call_later(LIST_PATIENCE_MS, finish)
+    if not queues:
+        finish()
+    for queue in queues:
+        if asker.broker.queues.absent(queue):
+            counted(queue, None)
+        else:
+            asker.broker.reading.counts(queue.group, asker.guard(partial(counted, queue)))
+
+
+@handles(requests.DeleteQueueRequest)
+def _delete_queue(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:
+    asker.access.delete_queue(request.name)
+    if request.force:
+        _delete_unasked(asker, request, answer)
+        return
+    asker.broker.delete_queue(
+        asker.vhost,
+        request.name,
+        request.if_unused,
+        request.if_empty,
+        asker.connection,
+        _counted(answer),
     )
 
 
-def _overview(result: Overview) -> resource.Answer:
-    nodes = [msgspec.structs.asdict(node) for node in result.nodes]
-    return 200, {
-        "node": result.node,
-        "cluster": result.cluster,
-        "cluster_name": result.cluster_name or result.cluster,
-        "version": result.version,
-        "api": uint(result.api),
-        "nodes": nodes,
-    }
+def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:
+    """Delete a queue that has lost its majority for good: it could neither be used nor be deleted.
+
+    Its name is free at once; remaining members delete their logs when they learn of it.
+    """
+    asker.access.must_be("administrator", f"delete queue {request.name!r} without asking it")
+    queue = asker.broker.definitions.state.queue(asker.vhost, request.name)
+    if queue is None:
+        answer(MessagesCounted(0))
+        return
+    log.warning(
+        "user %r deletes %s without asking it",
+        asker.user,
+        errors.named("queue", queue.name, queue.vhost),
+    )
+
+    def deleted(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else MessagesCounted(0))
+
+    command = metadata.DeleteQueue(queue.vhost, queue.name, queue.group)
+    asker.broker.definitions.submit(command, asker.guard(deleted))
 
 
-RENDERERS: dict[type, Callable[[Any], resource.Answer]] = {
-    QueueInfo: lambda result: (200, render_queue(result)),
-    DeclaredQueue: lambda result: (201 if result.created else 200, render_queue(result.info)),
-    QueueList: lambda result: (200, [render_queue(info) for info in result.queues]),
-    ExchangeList: lambda result: (200, [msgspec.structs.asdict(info) for info in result.exchanges]),
-    BindingList: lambda result: (200, [render_binding(binding) for binding in result.bindings]),
-    Overview: _overview,
-}
+@handles(requests.PurgeQueueRequest)
+def _purge_queue(asker: Asker, request: requests.PurgeQueueRequest, answer: Answer) -> None:
+    asker.access.read_queue(request.name)
+    asker.broker.purge_queue(
+        asker.vhost, request.name, asker.connection, _counted(answer), store=True
+    )
+
+
+@handles(requests.RetryDelayedRequest)
+def _retry_delayed(asker: Asker, request: requests.RetryDelayedRequest, answer: Answer) -> None:
+    asker.ask(
+        asker.queue(request.name, store=True),
+        commands.RetryDelayed(),
+        answer,
+        lambda reply: MessagesCounted(reply.messages),
+    )
+
+
+def _counted(answer: Answer) -> Answer:
+    def done(result: Any) -> None:
+        answer(result if isinstance(result, errors.Refusal) else MessagesCounted(result.messages))
+
+    return done

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from warren_broker.admin.queues import (
-    BindRequest,
-    DeclareExchangeRequest,
-    DeclareQueueRequest,
-    GetQueueRequest,
-)
-from warren_broker.admin.resource import Answer, ManagementRequest
+from warren_broker.admin.answers import Answered
 from warren_machines.metadata.exchange_types import is_kind
-from warren_wire.admin.queue_values import VOLATILE_TYPE
+from warren_wire.admin.bindings import BindRequest
+from warren_wire.admin.exchanges import DeclareExchangeRequest
+from warren_wire.admin.queues import VOLATILE_TYPE, DeclareQueueRequest, GetQueueRequest
+from warren_wire.admin.requests import AdminRequest
 from warren_wire.amqp10.proton import UNDESCRIBED, Array, Data
 from warren_wire.errors import (
     InvalidArgument,
@@ -26,8 +23,8 @@ from warren_wire.errors import (
 )
 
 
-def as_rabbitmq(request: ManagementRequest, result: Any, answer: Answer) -> Answer:
-    """Return an answer of `dispatch.render_result` as RabbitMQ writes it."""
+def as_rabbitmq(request: AdminRequest[Any], result: Any, answer: Answered) -> Answered:
+    """Return an answer of `answers.rendered` as RabbitMQ writes it."""
     status, body = answer
     if isinstance(result, Refusal):
         if isinstance(result, NotFound) and isinstance(request, GetQueueRequest):
@@ -44,7 +41,7 @@ def as_rabbitmq(request: ManagementRequest, result: Any, answer: Answer) -> Answ
     return status, body
 
 
-def _status(request: ManagementRequest, refusal: Refusal, status: int) -> int:
+def _status(request: AdminRequest[Any], refusal: Refusal, status: int) -> int:
     """Return the status with which RabbitMQ refuses a request; `status`: the same as here."""
     if isinstance(refusal, ResourceLocked):
         return 400

@@ -1,43 +1,32 @@
-"""What a queue keeps for relays, as a `/management` resource: shovels, federation links.
-
-The relays themselves are shown with their queue (`queue_values.RelayInfo`).
-"""
+"""Handlers of the requests for relays."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+import logging
 
-from warren_broker.admin import resource
-from warren_broker.admin.resource import Body, ManagementRequest, Names, Query
-from warren_wire.errors import InvalidArgument
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_machines.queue.commands import Count
+from warren_machines.queue.relay_commands import ReleaseRelay
+from warren_wire.admin.relays import ReleaseRelayRequest
+from warren_wire.admin.requests import MessagesCounted
+from warren_wire.quoting import quoted
 
-
-class ReleaseRelayRequest(ManagementRequest, frozen=True):
-    """POST /queues/:q/relays/release. Answer: MessagesCounted, those that are ready again; 404.
-
-    Refused: 409 while the relay is connected (`queue.relay_commands.ReleaseRelay`).
-    """
-
-    name: str
-    relay: str
+log = logging.getLogger(__name__)
 
 
-AnyRelayRequest: TypeAlias = ReleaseRelayRequest
+@handles(ReleaseRelayRequest)
+def _release(asker: Asker, request: ReleaseRelayRequest, answer: Answer) -> None:
+    queue = asker.queue(request.name)
 
+    def released(reply: Count) -> MessagesCounted:
+        log.info(
+            "user %s: %d messages of queue %s that were kept for relay %s are ready again",
+            quoted(asker.user),
+            reply.messages,
+            quoted(request.name),
+            quoted(request.relay),
+        )
+        return MessagesCounted(reply.messages)
 
-class ReleaseRelayBody(Body, frozen=True):
-    """POST …/release. relay: as the queue shows it; it may be longer than other names."""
-
-    relay: Any = ""
-
-
-def _release(names: Names, query: Query, body: Any) -> ManagementRequest:
-    found = resource.read_body(ReleaseRelayBody, body)
-    if not isinstance(found.relay, str) or not found.relay:
-        raise InvalidArgument("relay: a string is expected, its name as the queue shows it")
-    return ReleaseRelayRequest(names[0], found.relay)
-
-
-ROUTES: tuple[resource.ManagementRoute, ...] = (
-    resource.route("POST", "/queues/:queue/relays/release", _release),
-)
+    asker.ask(queue, ReleaseRelay(request.relay), answer, released)

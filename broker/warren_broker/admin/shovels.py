@@ -1,116 +1,169 @@
-"""Shovels as `/management` resources.
-
-The paths are those of RabbitMQ's HTTP API without `/api`. To see shovels takes the tag `monitoring`
-or `policymaker`, to restart or delete one `policymaker`, and a permission in its vhost. A shovel is
-set as a parameter (`management.definitions`).
-"""
+"""Handlers of the requests for shovels and links; every change is logged with its user."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TypeAlias
+import logging
+from collections.abc import Callable
+from typing import Final
 
-from warren_broker.admin import resource
-from warren_broker.admin.resource import ManagementRequest
+import msgspec
+
+from warren_broker.admin.caller import PERFORMED, Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_broker.admin.parameters import check_tag, sees_vhost
+from warren_broker.settings.static_shovels import STATIC_VHOST
+from warren_machines.metadata.commands import DeleteParameter, PutParameter
+from warren_wire import errors
+from warren_wire.admin import shovels as m
+from warren_wire.admin.requests import Listed, Shown
+from warren_wire.admin.shovels import ShovelInfo
+from warren_wire.links.definition import with_pause
+from warren_wire.parameter_values import SHOVEL
+from warren_wire.quoting import quoted
+
+log = logging.getLogger(__name__)
+SHOVELS_LISTED_MAX: Final = 2_000
+"""Shovels in one answer: Proton's values hold 65,535 parts."""
 
 
-class ListShovelsRequest(ManagementRequest, frozen=True):
-    """GET /shovels, /shovels/:vhost. Answer: Listed (ShovelInfo), by vhost and name; 404.
+def _vhosts(asker: Asker, vhost: str | None) -> list[str]:
+    """Return the vhosts of the shovels that the user asks for and may see."""
+    if not asker.access.has_tag("monitoring"):
+        asker.access.must_be("policymaker", "see shovels and federation links")
+    state = asker.broker.definitions.state
+    if vhost is None:
+        return [name for name in state.scopes if sees_vhost(asker, name)]
+    if vhost not in state.scopes:
+        raise errors.NotFound(f"no vhost '{vhost}'")
+    if not sees_vhost(asker, vhost):
+        raise errors.AccessRefused(f"access to vhost '{vhost}' refused for user '{asker.user}'")
+    return [vhost]
 
-    vhost  None: of all that the user sees
+
+def _find(asker: Asker, vhost: str, name: str, answer: Answer, go: Callable[[str], None]) -> None:
+    """Call `go` with the shovel's vhost, STATIC_VHOST for a static one; else answer NotFound.
+
+    Where both have the name, the vhost's is meant.
     """
+    state = asker.broker.definitions.state
+    if vhost in state.scopes and (SHOVEL, name) in state.parameters(vhost):
+        go(vhost)
+        return
 
-    vhost: str | None = None
+    def found(static: bool) -> None:
+        if static:
+            go(STATIC_VHOST)
+        else:
+            answer(errors.NotFound(f"no shovel '{name}' in vhost '{vhost}'"))
 
-
-class ListLinksRequest(ManagementRequest, frozen=True):
-    """GET /federation-links, /federation-links/:vhost. Answer: as ListShovelsRequest's.
-
-    Links are sorted by vhost, queue and upstream.
-    """
-
-    vhost: str | None = None
-
-
-class ShovelRequest(ManagementRequest, frozen=True):
-    """GET /shovels/vhost/:vhost/:name. Answer: Shown (ShovelInfo); 404."""
-
-    vhost: str
-    name: str
+    asker.broker.shovels.find_static(name, asker.guard(found))
 
 
-class RestartShovelRequest(ManagementRequest, frozen=True):
-    """DELETE /shovels/vhost/:vhost/:name/restart. Answer: Performed; 404."""
-
-    vhost: str
-    name: str
-
-
-class PauseShovelRequest(ManagementRequest, frozen=True):
-    """PUT and DELETE /shovels/vhost/:vhost/:name/pause. Answer: Performed; 404.
-
-    paused  False: it is to run again
-    """
-
-    vhost: str
-    name: str
-    paused: bool
-
-    @classmethod
-    def of(cls, paused: bool, vhost: str, name: str) -> PauseShovelRequest:
-        """Return the request for these names of a path."""
-        return cls(vhost=vhost, name=name, paused=paused)
+def _static(name: str) -> errors.MethodNotAllowed:
+    return errors.MethodNotAllowed(
+        f"shovel '{name}' is static: it is changed in the configuration of the nodes that have it "
+        f"(shovels.{name}), which are restarted then"
+    )
 
 
-class DeleteShovelRequest(ManagementRequest, frozen=True):
-    """DELETE /shovels/vhost/:vhost/:name. Answer: Performed; 404."""
+def _listing(asker: Asker, what: str, answer: Answer) -> Callable[[list[ShovelInfo]], None]:
+    def listed(found: list[ShovelInfo]) -> None:
+        if len(found) > SHOVELS_LISTED_MAX:
+            answer(
+                errors.InvalidArgument(
+                    f"{len(found)} {what} in one answer, {SHOVELS_LISTED_MAX} fit; ask for one "
+                    "vhost's"
+                )
+            )
+        else:
+            answer(Listed(tuple(found)))
 
-    vhost: str
-    name: str
+    return asker.guard(listed)
 
 
-AnyShovelRequest: TypeAlias = (
-    ListShovelsRequest
-    | ListLinksRequest
-    | ShovelRequest
-    | RestartShovelRequest
-    | PauseShovelRequest
-    | DeleteShovelRequest
-)
+@handles(m.ListShovelsRequest)
+def _list(asker: Asker, request: m.ListShovelsRequest, answer: Answer) -> None:
+    vhosts = _vhosts(asker, request.vhost)
+    if request.vhost is None and asker.access.has_tag("monitoring"):
+        vhosts.append(STATIC_VHOST)
+    asker.broker.shovels.survey(vhosts, _listing(asker, "shovels", answer))
 
-_ONE_SHOVEL = "/shovels/vhost/:vhost/:name"
-ROUTES: tuple[resource.ManagementRoute, ...] = (
-    resource.route("GET", "/shovels", resource.from_names(lambda: ListShovelsRequest())),
-    resource.route(
-        "GET", "/shovels/:vhost", resource.from_names(lambda vhost: ListShovelsRequest(vhost=vhost))
-    ),
-    resource.route("GET", "/federation-links", resource.from_names(lambda: ListLinksRequest())),
-    resource.route(
-        "GET",
-        "/federation-links/:vhost",
-        resource.from_names(lambda vhost: ListLinksRequest(vhost=vhost)),
-    ),
-    resource.route(
-        "GET",
-        _ONE_SHOVEL,
-        resource.from_names(lambda vhost, name: ShovelRequest(vhost=vhost, name=name)),
-    ),
-    resource.route(
-        "DELETE",
-        _ONE_SHOVEL,
-        resource.from_names(lambda vhost, name: DeleteShovelRequest(vhost=vhost, name=name)),
-    ),
-    resource.route(
-        "DELETE",
-        f"{_ONE_SHOVEL}/restart",
-        resource.from_names(lambda vhost, name: RestartShovelRequest(vhost=vhost, name=name)),
-    ),
-    *(
-        resource.route(
-            method,
-            f"{_ONE_SHOVEL}/pause",
-            resource.from_names(partial(PauseShovelRequest.of, method == "PUT")),
+
+@handles(m.ListLinksRequest)
+def _list_links(asker: Asker, request: m.ListLinksRequest, answer: Answer) -> None:
+    vhosts = _vhosts(asker, request.vhost)
+    asker.broker.shovels.survey_links(vhosts, _listing(asker, "federation links", answer))
+
+
+@handles(m.ShovelRequest)
+def _show(asker: Asker, request: m.ShovelRequest, answer: Answer) -> None:
+    _vhosts(asker, request.vhost)
+
+    def show(vhost: str) -> None:
+        if vhost == STATIC_VHOST and not asker.access.has_tag("monitoring"):
+            answer(errors.NotFound(f"no shovel '{request.name}' in vhost '{request.vhost}'"))
+            return
+
+        def listed(found: list[ShovelInfo]) -> None:
+            mine = [one for one in found if one.name == request.name]
+            missing = errors.NotFound(f"no shovel '{request.name}' in vhost '{request.vhost}'")
+            answer(Shown(mine[0]) if mine else missing)
+
+        asker.broker.shovels.survey([vhost], asker.guard(listed))
+
+    _find(asker, request.vhost, request.name, answer, show)
+
+
+@handles(m.RestartShovelRequest)
+def _restart(asker: Asker, request: m.RestartShovelRequest, answer: Answer) -> None:
+    check_tag(asker, request.vhost, "restart shovels and set")
+
+    def restart(vhost: str) -> None:
+        try:
+            if vhost == STATIC_VHOST:
+                asker.access.must_be("administrator", "restart static shovels")
+        except errors.AccessRefused as refusal:
+            answer(refusal)
+            return
+        log.info(
+            "user %s: restart shovel %s in vhost %s",
+            quoted(asker.user),
+            quoted(request.name),
+            quoted(vhost),
         )
-        for method in ("PUT", "DELETE")
-    ),
-)
+        restarted = asker.guard(lambda: answer(PERFORMED))
+        asker.broker.shovels.restart(vhost, request.name, restarted)
+
+    _find(asker, request.vhost, request.name, answer, restart)
+
+
+@handles(m.PauseShovelRequest)
+def _pause(asker: Asker, request: m.PauseShovelRequest, answer: Answer) -> None:
+    """Set the shovel's parameter again, with or without its pause: every node reads it there."""
+    word = "pause" if request.paused else "resume"
+    check_tag(asker, request.vhost, f"{word} shovels and set")
+
+    def pause(vhost: str) -> None:
+        if vhost == STATIC_VHOST:
+            answer(_static(request.name))
+            return
+        known = asker.broker.definitions.state.parameters(vhost)[SHOVEL, request.name]
+        value = with_pause(known.value, request.paused)
+        what = f"{word} shovel {quoted(request.name)} in vhost {quoted(vhost)}"
+        asker.change(what, PutParameter(msgspec.structs.replace(known, value=value)), answer)
+
+    _find(asker, request.vhost, request.name, answer, pause)
+
+
+@handles(m.DeleteShovelRequest)
+def _delete(asker: Asker, request: m.DeleteShovelRequest, answer: Answer) -> None:
+    check_tag(asker, request.vhost, "delete shovels and set")
+
+    def delete(vhost: str) -> None:
+        if vhost == STATIC_VHOST:
+            answer(_static(request.name))
+            return
+        what = f"delete shovel {quoted(request.name)} in vhost {quoted(vhost)}"
+        asker.change(what, DeleteParameter(vhost, SHOVEL, request.name), answer)
+
+    _find(asker, request.vhost, request.name, answer, delete)

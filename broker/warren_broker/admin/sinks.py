@@ -1,76 +1,56 @@
-"""What a queue remembers of sinks, as `/management` resources."""
+"""Handlers of the requests for sinks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+import logging
 
-from warren_broker.admin import resource
-from warren_broker.admin.resource import ManagementRequest, Names, Query, Result
-from warren_machines.queue.sink_view import SINKS_LISTED_MAX
-from warren_wire.amqp10.proton import ulong
-from warren_wire.errors import InvalidArgument
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.cluster.client.sink_reads import SinksFound
+from warren_machines.queue.forget_command import ForgetSink
+from warren_wire import errors
+from warren_wire.admin import sinks as requests
+from warren_wire.admin.queues import left_ms
+from warren_wire.admin.requests import Shown
+from warren_wire.admin.sinks import ForgottenSink, SinkInfo, SinksInfo
+from warren_wire.quoting import quoted
 
-
-class ListSinksRequest(ManagementRequest, frozen=True):
-    """GET /queues/:q/sinks?sink=S&run=R&count=N. Answer: Shown, of SinksInfo; 404.
-
-    sink, run  "": all
-    """
-
-    name: str
-    sink: str
-    run: str
-    count: int
+log = logging.getLogger(__name__)
 
 
-class ForgetSinkRequest(ManagementRequest, frozen=True):
-    """DELETE /queues/:q/sinks/:sink?run=R&force=true. Answer: SinkRunsForgotten; 404.
+@handles(requests.ListSinksRequest)
+def _list_sinks(asker: Asker, request: requests.ListSinksRequest, answer: Answer) -> None:
+    queue = asker.queue(request.name)
 
-    Refused: 409 while something of it is staged, unless forced (`queue.commands.ForgetSink`).
+    def found(result: SinksFound | ReadFailed) -> None:
+        if isinstance(result, ReadFailed):
+            answer(errors.Unavailable(result.detail))
+        else:
+            runs = tuple(SinkInfo(*row, left_ms(row[-1], result.now_ms)) for row in result.rows)
+            answer(Shown(SinksInfo(result.total, runs)))
 
-    run  "": all of the sink's
-    """
-
-    name: str
-    sink: str
-    run: str
-    force: bool
-
-
-AnySinkRequest: TypeAlias = ListSinksRequest | ForgetSinkRequest
-
-
-class SinkRunsForgotten(Result, frozen=True):
-    """How many runs were forgotten, and staged messages dropped with them."""
-
-    runs: int
-    messages_staged: int
+    asker.broker.sinks.of_queue(
+        queue.group, request.sink, request.run, request.count, asker.guard(found)
+    )
 
 
-def _list(names: Names, query: Query, body: Any) -> ManagementRequest:
-    text = query.get("count", str(SINKS_LISTED_MAX))
-    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= SINKS_LISTED_MAX:
-        raise InvalidArgument(f"count={text[:40]}: a number from 1 to {SINKS_LISTED_MAX}")
-    sink, run = (resource.checked_name(key, query.get(key, "")) for key in ("sink", "run"))
-    return ListSinksRequest(names[0], sink, run, int(text))
-
-
-def _forget(names: Names, query: Query, body: Any) -> ManagementRequest:
-    force = query.get("force", "false")
-    if force not in ("true", "false"):
-        raise InvalidArgument(f"force={force[:40]}: true or false")
-    run = resource.checked_name("run", query.get("run", ""))
-    return ForgetSinkRequest(names[0], names[1], run, force == "true")
-
-
-ROUTES: tuple[resource.ManagementRoute, ...] = (
-    resource.route("GET", "/queues/:queue/sinks", _list),
-    resource.route("DELETE", "/queues/:queue/sinks/:sink", _forget),
-)
-RENDERERS: dict[type[Result], Callable[[Any], resource.Answer]] = {
-    SinkRunsForgotten: lambda result: (
-        200,
-        {"runs": ulong(result.runs), "messages_staged": ulong(result.messages_staged)},
-    ),
-}
+@handles(requests.ForgetSinkRequest)
+def _forget_sink(asker: Asker, request: requests.ForgetSinkRequest, answer: Answer) -> None:
+    # What a sink may do to its queue is a publisher's right, and so is what undoes its memory.
+    asker.access.publish_stages(request.name)
+    queue = asker.queue(request.name)
+    run = f", run {quoted(request.run)}" if request.run else ""
+    log.info(
+        "user %s: forget sink %s%s of queue %s",
+        quoted(asker.user),
+        quoted(request.sink),
+        run,
+        quoted(request.name),
+    )
+    asker.ask(
+        queue,
+        ForgetSink(request.sink, request.run, request.force),
+        answer,
+        lambda reply: ForgottenSink(reply.runs, reply.messages_staged),
+    )

@@ -1,85 +1,76 @@
-"""What clients did, by queue, exchange, vhost and node: `/management` for the HTTP API."""
+"""Handlers of the requests for statistics."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Final
 
-from warren_broker.admin import resource
-from warren_broker.admin.resource import ManagementRequest, Names, Query
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_wire import errors
+from warren_wire.admin import statistics as m
+from warren_wire.admin.requests import Listed, Shown
+from warren_wire.admin.statistics import QueueStatistics
 
-
-class GetQueueStatisticsRequest(ManagementRequest, frozen=True):
-    """GET /statistics/queues?name=&samples=. Answer: Listed (QueueStatistics), by name.
-
-    Queues that no client has used since the nodes' starts are left out.
-
-    name     only the queue with this name; "": all of the vhost
-    samples  with those that the nodes have kept; of one queue
-    """
-
-    name: str = ""
-    samples: bool = False
+STATISTICS_LISTED_MAX: Final = 2_000
+"""Queues, exchanges or vhosts in one answer over AMQP 1.0: Proton's values hold 65,535 parts, and
+each of these has 30 at most."""
 
 
-class GetExchangeStatisticsRequest(ManagementRequest, frozen=True):
-    """GET /statistics/exchanges?name=&samples=. Answer: Listed (QueueStatistics), by name.
-
-    Exchanges through which no client has published since the nodes' starts are left out.
-
-    name  only the exchange with this name, `amq.default` is the default one; "": all of the vhost
-    """
-
-    name: str = ""
-    samples: bool = False
-
-
-class GetVhostStatisticsRequest(ManagementRequest, frozen=True):
-    """GET /statistics/vhosts?name=&samples=. Answer: Listed (QueueStatistics), by name.
-
-    name  only the vhost with this name; "": all that the user sees
-    """
-
-    name: str = ""
-    samples: bool = False
+def _listed(asker: Asker, what: str, found: list[QueueStatistics], answer: Answer) -> None:
+    if asker.in_parts and len(found) > STATISTICS_LISTED_MAX:
+        answer(
+            errors.InvalidArgument(
+                f"statistics of {len(found)} {what} in one answer, {STATISTICS_LISTED_MAX} "
+                "fit; ask for one with ?name="
+            )
+        )
+    else:
+        answer(Listed(tuple(found)))
 
 
-class GetNodeStatisticsRequest(ManagementRequest, frozen=True):
-    """GET /statistics/nodes. Answer: Shown (QueueStatistics): sums, with the nodes' samples."""
+@handles(m.GetQueueStatisticsRequest)
+def _queues(asker: Asker, request: m.GetQueueStatisticsRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see statistics")
+    told = asker.guard(lambda found: _listed(asker, "queues", found, answer))
+    asker.broker.connections.statistics(asker.vhost, request.name, request.samples, told)
 
 
-class GetGaugeStatisticsRequest(ManagementRequest, frozen=True):
-    """GET /statistics/gauges?samples=. Answer: Listed (QueueStatistics), by node.
-
-    What each node has in use (`message_stats.NODE_STATS`).
-    """
-
-    samples: bool = False
-
-
-def _named(
-    kind: type[GetQueueStatisticsRequest]
-    | type[GetExchangeStatisticsRequest]
-    | type[GetVhostStatisticsRequest],
-) -> resource.Make:
-    def parse(names: Names, query: Query, body: Any) -> ManagementRequest:
-        name = query.get("name", "")
-        return kind(name, bool(name) and resource.is_set(query, "samples"))
-
-    return parse
+@handles(m.GetExchangeStatisticsRequest)
+def _exchanges(asker: Asker, request: m.GetExchangeStatisticsRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see statistics")
+    told = asker.guard(lambda found: _listed(asker, "exchanges", found, answer))
+    asker.broker.connections.statistics(
+        asker.vhost, request.name, request.samples, told, "exchanges"
+    )
 
 
-def _get_nodes(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return GetNodeStatisticsRequest()
+@handles(m.GetVhostStatisticsRequest)
+def _vhosts(asker: Asker, request: m.GetVhostStatisticsRequest, answer: Answer) -> None:
+    access = asker.access
+    access.must_be("management", "see statistics")
+    every = access.has_tag("monitoring")
+
+    def told(found: list[QueueStatistics]) -> None:
+        seen = [one for one in found if every or access.held_in(one.name) is not None]
+        _listed(asker, "vhosts", seen, answer)
+
+    asker.broker.connections.statistics(
+        request.name, "", request.samples, asker.guard(told), "vhosts"
+    )
 
 
-def _get_gauges(names: Names, query: Query, body: Any) -> ManagementRequest:
-    return GetGaugeStatisticsRequest(resource.is_set(query, "samples"))
+@handles(m.GetNodeStatisticsRequest)
+def _nodes(asker: Asker, request: m.GetNodeStatisticsRequest, answer: Answer) -> None:
+    asker.access.must_be("monitoring", "see statistics of nodes")
+
+    def told(found: list[QueueStatistics]) -> None:
+        answer(Shown(found[0]))
+
+    asker.broker.connections.statistics("", "", True, asker.guard(told))
 
 
-ROUTES: tuple[resource.ManagementRoute, ...] = (
-    resource.route("GET", "/statistics/queues", _named(GetQueueStatisticsRequest)),
-    resource.route("GET", "/statistics/exchanges", _named(GetExchangeStatisticsRequest)),
-    resource.route("GET", "/statistics/vhosts", _named(GetVhostStatisticsRequest)),
-    resource.route("GET", "/statistics/nodes", _get_nodes),
-    resource.route("GET", "/statistics/gauges", _get_gauges),
-)
+@handles(m.GetGaugeStatisticsRequest)
+def _gauges(asker: Asker, request: m.GetGaugeStatisticsRequest, answer: Answer) -> None:
+    asker.access.must_be("monitoring", "see statistics of nodes")
+    told = asker.guard(lambda found: _listed(asker, "nodes", found, answer))
+    asker.broker.connections.statistics("", "", request.samples, told, "gauges")

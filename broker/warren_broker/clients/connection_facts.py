@@ -10,12 +10,7 @@ from warren_broker.clients.connection_events import TEXT_MAX, said_of_itself
 from warren_machines.queue.commands import ConsumerId
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
-from warren_wire.admin.connection_values import (
-    PROTOCOL_091,
-    ChannelInfo,
-    ConnectionInfo,
-    ConsumerInfo,
-)
+from warren_wire.admin.connections import PROTOCOL_091, ChannelInfo, ConnectionInfo, ConsumerInfo
 
 PROTOCOL_WORDS: Final = {"0.9.1": PROTOCOL_091, "1.0": "AMQP 1-0"}
 """RabbitMQ's words for the protocols."""

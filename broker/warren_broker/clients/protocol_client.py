@@ -30,7 +30,7 @@ from warren_machines.queue.commands import SessionId
 from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream
 from warren_raft.runtime.net.tls import TlsStream
-from warren_wire.admin.connection_values import ConnectionInfo
+from warren_wire.admin.connections import ConnectionInfo
 
 CREDENTIAL_EXPIRED = "credential expired"
 """RabbitMQ's reason."""

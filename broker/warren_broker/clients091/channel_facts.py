@@ -8,7 +8,7 @@ from warren_broker.clients091.connection import Connection
 from warren_broker.clients091.state import Channel, ChannelConsumer
 from warren_broker.counting.message_stats import PUBLISH, Row
 from warren_machines.queue.commands import SessionId
-from warren_wire.admin.connection_values import ChannelInfo
+from warren_wire.admin.connections import ChannelInfo
 
 
 def spoken_091(session: Connection, counts: ClientCounts, channels: bool) -> Spoken:

@@ -12,7 +12,7 @@ from warren_broker.access.requests import TokenAccepted
 from warren_broker.access.sasl_login import Logins
 from warren_broker.access.token_rights import HeldRights
 from warren_broker.admin.caller import PERFORMED, Asker
-from warren_broker.admin.users import RenewTokenRequest
+from warren_broker.admin.resources import HANDLERS
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.connection_facts import Spoken
 from warren_broker.clients.connection_faults import guarded, guarded_call
@@ -26,10 +26,10 @@ from warren_broker.clients10.link import Limits10
 from warren_broker.clients10.links10 import LINK_HANDLERS
 from warren_broker.clients10.targets10 import Targets10
 from warren_broker.clients10.views10 import VIEW_HANDLERS
-from warren_broker.listeners.management_handlers import MANAGEMENT_HANDLERS
-from warren_machines.metadata.permissions import Tag
 from warren_raft.runtime.net.stream import Stream
 from warren_wire import errors
+from warren_wire.admin.requests import Tag
+from warren_wire.admin.users import RenewTokenRequest
 from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
 from warren_wire.quoting import quoted
 
@@ -316,7 +316,7 @@ def _no_channels() -> int:
 
 
 _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
-    **MANAGEMENT_HANDLERS,
+    **HANDLERS,
     **BLOCK_HANDLERS,
     **VIEW_HANDLERS,
     **LINK_HANDLERS,

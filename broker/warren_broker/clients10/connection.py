@@ -9,7 +9,6 @@ import msgspec
 
 from warren_broker.access.sasl10 import SaslFailed, SaslServer, SaslState
 from warren_broker.access.sasl_login import Logins
-from warren_broker.admin.resource import Token
 from warren_broker.clients10.connection_bounds import DISCARDED_MAX, LINKS_MAX, ConnectionBounds
 from warren_broker.clients10.connection_requests import (
     AnyAnswer,
@@ -40,8 +39,8 @@ from warren_broker.clients10.publishing_link import PublishingLink
 from warren_broker.clients10.receiver import BlocksLink
 from warren_broker.clients10.replies_link import RepliesLink
 from warren_broker.clients10.sender import PiecesLink
-from warren_machines.metadata.permissions import Tag
 from warren_machines.queue import commands
+from warren_wire.admin.requests import Tag, Token
 from warren_wire.amqp10.addresses import (
     AnonymousTarget,
     ExchangeTarget,

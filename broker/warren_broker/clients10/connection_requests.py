@@ -6,12 +6,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from warren_broker.admin.claims import AnyClaimRequest, AnyClaimResult
-from warren_broker.admin.members import AnyMemberRequest, AnyMemberResult
-from warren_broker.admin.queues import AnyQueueRequest, AnyQueueResult
-from warren_broker.admin.resource import MessagesCounted, Performed, Request
-from warren_broker.admin.users import AnyUserRequest, AnyUserResult
 from warren_broker.clients10.link_requests import LinkAnswer, LinkRequest
+from warren_wire.admin.requests import AdminRequest, Request
 from warren_wire.amqp10.addresses import ClaimSource, StageTarget, ViewSource
 from warren_wire.amqp10.fetched import encode_runs
 from warren_wire.amqp10.viewed import ViewHead, encode_view_head
@@ -113,10 +109,7 @@ AnyRequest: TypeAlias = (
     | Browse
     | ViewQueue
     | LinkRequest
-    | AnyQueueRequest
-    | AnyClaimRequest
-    | AnyMemberRequest
-    | AnyUserRequest
+    | AdminRequest[Any]
 )
 
 
@@ -193,17 +186,6 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 AnyAnswer: TypeAlias = (
-    LoggedIn
-    | VhostOpened
-    | Staged
-    | Published
-    | Fetched
-    | LinkAnswer
-    | Refusal
-    | Performed
-    | MessagesCounted
-    | AnyQueueResult
-    | AnyClaimResult
-    | AnyMemberResult
-    | AnyUserResult
+    LoggedIn | VhostOpened | Staged | Published | Fetched | LinkAnswer | Refusal | msgspec.Struct
 )
+"""The last one is of an AdminRequest: a Result, or a value of `admin_values`."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from warren_broker.admin.resource import Request
 from warren_machines.queue.modify_command import Pairs
+from warren_wire.admin.requests import Request
 from warren_wire.errors import Refusal
 from warren_wire.relay_names import RelayedName
 

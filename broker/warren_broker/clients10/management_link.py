@@ -6,14 +6,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from warren_broker.admin.dispatch import find_route, render_result
-from warren_broker.admin.members import MEMBER_VALUES
+from warren_broker.admin.answers import rendered
 from warren_broker.admin.rabbitmq_answers import as_rabbitmq
-from warren_broker.admin.resource import INT64_MAX, ManagementRequest, Result
 from warren_broker.clients10.connection_requests import AnyAnswer
 from warren_broker.clients10.incoming_link import IncomingLink
 from warren_broker.clients10.link import LinkFault, LinkHost, LinkPart, takes_answers_of_warren
-from warren_wire.admin.queue_values import QueueInfo
+from warren_wire.admin.requests import INT64_MAX, AdminRequest
+from warren_wire.admin.resources import find_route
 from warren_wire.amqp10.deliveries import give_back_credit, handle_of, read_message
 from warren_wire.amqp10.proton import Array, Delivery, Link, Message, MessageException, ulong
 from warren_wire.amqp10.request import RequestMessage
@@ -138,7 +137,7 @@ class RequestsLink(IncomingLink):
             found.check(self.host.must_be, len(data), message.parts)
             request = found.request(plain(message.value(), 0))
         except Refusal as refusal:
-            self._answer(message.id, ManagementRequest(), refusal)
+            self._answer(message.id, AdminRequest(), refusal)
             return
         except NOT_DECODED as error:
             self.refuse(SyntaxRefused(f"a request that is no AMQP message: {error}"))
@@ -148,15 +147,14 @@ class RequestsLink(IncomingLink):
 
         def answered(answer: AnyAnswer) -> None:
             self.host.bounds.requests -= 1
-            assert isinstance(answer, (Result, Refusal, QueueInfo, *MEMBER_VALUES)), answer
             self._answer(message.id, request, answer)
 
-        self.host.ask(request, answered)  # type: ignore[arg-type]
+        self.host.ask(request, answered)
 
-    def _answer(self, number: Any, request: ManagementRequest, result: AnyAnswer) -> None:
+    def _answer(self, number: Any, request: AdminRequest[Any], result: AnyAnswer) -> None:
         if isinstance(result, AccessRefused):
             self.host.faults.append(LinkFault(self.link.name, result))
-        status, body = render_result(request, result)
+        status, body = rendered(request, result)
         if not self._of_warren:
             status, body = as_rabbitmq(request, result, (status, body))
         message = Message(

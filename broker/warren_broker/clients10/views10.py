@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.views import ViewEdges, ViewEdgesRequest
 from warren_broker.clients10 import connection_requests
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.client.view_reads import Kept, View
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.view import ViewRow
 from warren_wire import errors
+from warren_wire.admin.queues import ViewEdges, ViewEdgesRequest
 from warren_wire.amqp10.viewed import ViewHead
 from warren_wire.message_states import STATES
 

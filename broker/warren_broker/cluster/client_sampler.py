@@ -17,8 +17,8 @@ from warren_broker.counting.message_stats import (
     Row,
 )
 from warren_machines.queue.commands import SessionId
-from warren_wire.admin.connection_values import ChannelInfo, ConnectionInfo
-from warren_wire.admin.statistic_values import NodeSamples
+from warren_wire.admin.connections import ChannelInfo, ConnectionInfo
+from warren_wire.admin.statistics import NodeSamples
 
 
 class ClientCounted(NamedTuple):

@@ -23,9 +23,9 @@ from warren_broker.counting.message_stats import (
     NODE_STATS,
     VHOST_COUNTED,
 )
-from warren_wire.admin.connection_values import SINGLE_ACTIVE, WAITING, ConnectionInfo, ConsumerInfo
-from warren_wire.admin.statistic_values import QueueStatistics
-from warren_wire.admin.total_values import NodeTotals
+from warren_wire.admin.connections import SINGLE_ACTIVE, WAITING, ConnectionInfo, ConsumerInfo
+from warren_wire.admin.overview import NodeTotals
+from warren_wire.admin.statistics import QueueStatistics
 
 Counted: TypeAlias = Literal["", "exchanges", "vhosts", "gauges"]
 """Of what statistics are, but of queues: see `messages.AskConnections`."""

@@ -13,7 +13,7 @@ from warren_broker.config import NodeConfig
 from warren_broker.counting.counters import LOGINS, by_protocol
 from warren_machines.queue.state import QueueState
 from warren_raft.runtime.host import UnknownGroup
-from warren_wire.admin.total_values import LedTotals, NodeTotals
+from warren_wire.admin.overview import LedTotals, NodeTotals
 
 SLICE_GROUPS: Final = 200
 """Groups read in one turn of the loop: about a millisecond."""

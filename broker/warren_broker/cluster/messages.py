@@ -20,10 +20,10 @@ from warren_machines.queue.commands import (
 )
 from warren_machines.queue.effects import ActiveIs, CancelConsumer, Drained
 from warren_raft.errors import PeerError
-from warren_wire.admin.connection_values import ConnectionInfo, ConsumerInfo
-from warren_wire.admin.shovel_values import ShovelInfo
-from warren_wire.admin.statistic_values import QueueStatistics
-from warren_wire.admin.total_values import NodeTotals
+from warren_wire.admin.connections import ConnectionInfo, ConsumerInfo
+from warren_wire.admin.overview import NodeTotals
+from warren_wire.admin.shovels import ShovelInfo
+from warren_wire.admin.statistics import QueueStatistics
 from warren_wire.block.layout import AREAS
 from warren_wire.undecodable import UNDECODABLE
 

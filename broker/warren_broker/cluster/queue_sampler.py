@@ -24,7 +24,7 @@ from warren_broker.counting.message_stats import (
     ExchangeKey,
 )
 from warren_raft.runtime.host import UnknownGroup
-from warren_wire.admin.statistic_values import DEFAULT_EXCHANGE, NodeSamples, QueueStatistics
+from warren_wire.admin.statistics import DEFAULT_EXCHANGE, NodeSamples, QueueStatistics
 
 _NODE: Final = 0
 """The key of the node's own history."""

@@ -32,6 +32,7 @@ from warren_broker.http.routing_table import found_route, options_of, segments_o
 from warren_broker.http.sampling import Sampling
 from warren_broker.http.ui_files import UiFiles
 from warren_broker.settings.http_settings import ManagementSettings
+from warren_wire.admin.users import GetWhoAmIRequest
 
 log = logging.getLogger(__name__)
 Scope = Mapping[str, Any]
@@ -42,6 +43,7 @@ REQUEST_S_MAX: Final = 90.0
 """Limit of a request, from its headers to its answer."""
 BODY_S: Final = 30.0
 """Limit of the time in which a body arrives."""
+(_WHO,) = GetWhoAmIRequest.ROUTES
 QUERY_FIELDS_MAX: Final = 64
 CREDENTIALS_CHARACTERS_MAX: Final = 8192
 
@@ -134,7 +136,7 @@ class HttpApplication:
         """Return the tags of the user; raises HttpRefusal."""
         login = await self.logins.enter(str((scope["client"] or ("",))[0]))
         try:
-            asked = NodeAsk(0, who.peer, who.user, who.password, "GET", "/whoami", login=True)
+            asked = NodeAsk(0, who.peer, who.user, who.password, _WHO.shown, login=True)
             reply = await self._link.ask(asked)
             if reply.condition and reply.status == 401:
                 await asyncio.sleep(LOGIN_DELAY_S)

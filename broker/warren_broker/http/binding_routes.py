@@ -7,9 +7,10 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from warren_broker.http.binding_keys import properties_key
-from warren_broker.http.calls import HttpCall, argument_table, done, exchange_name, path_of, text
+from warren_broker.http.calls import HttpCall, argument_table, done, exchange_name, text
 from warren_broker.http.replies import HttpReply, object_not_found
 from warren_broker.http.routing_table import HttpRoute, http_route
+from warren_wire.admin.bindings import BindRequest, ListBindingsRequest, UnbindRequest
 
 KINDS = {"q": "queue", "e": "exchange"}
 
@@ -28,9 +29,9 @@ def shown_binding(vhost: str, binding: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def bindings_of(call: HttpCall, vhost: str, **chosen: str) -> list[dict[str, Any]]:
-    """Return the node's bindings of a vhost; chosen: src, dstq, dste."""
-    return list(await call.get(path_of("bindings", **chosen), vhost=vhost))
+async def bindings_of(call: HttpCall, vhost: str, **chosen: Any) -> list[dict[str, Any]]:
+    """Return the node's bindings of a vhost; chosen: source, queue, exchange."""
+    return list(await call.get(ListBindingsRequest(**chosen), vhost=vhost))
 
 
 async def _shown(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
@@ -50,11 +51,8 @@ async def _between(call: HttpCall) -> tuple[str, list[dict[str, Any]]]:
     vhost, source, kind, destination = call.names[:4]
     if kind not in KINDS:
         raise object_not_found()
-    chosen = {"src": exchange_name(source)}
-    if kind == "q":
-        chosen["dstq"] = destination
-    else:
-        chosen["dste"] = exchange_name(destination)
+    name = destination if kind == "q" else exchange_name(destination)
+    chosen = {"source": exchange_name(source), KINDS[kind]: name}
     return vhost, await bindings_of(call, vhost, **chosen)
 
 
@@ -76,7 +74,7 @@ async def _bind(call: HttpCall) -> HttpReply:
         "binding_key": key,
         "arguments": arguments,
     }
-    await call.ask("POST", "/bindings", body, vhost=vhost)
+    await call.send(BindRequest.ROUTES[0], body, vhost=vhost)
     # Relative, as from RabbitMQ: clients split it.
     location = f"{quote_plus(destination)}/{quote(properties_key(key, arguments), safe='')}"
     return HttpReply(201, headers={"location": location})
@@ -96,7 +94,7 @@ async def _get(call: HttpCall) -> HttpReply:
 
 async def _unbind(call: HttpCall) -> HttpReply:
     vhost, binding = await _one(call)
-    return done(await call.ask("DELETE", binding["location"], vhost=vhost))
+    return done(await call.ask(UnbindRequest(binding["location"].rpartition("/")[2]), vhost=vhost))
 
 
 _BETWEEN = "/bindings/:vhost/e/:source/:kind/:destination"

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -22,7 +21,11 @@ from warren_broker.http.replies import (
     refusal_of,
 )
 from warren_broker.http.sampling import Sampling
-from warren_wire.admin.statistic_values import DEFAULT_EXCHANGE
+from warren_wire.admin.overview import GetTotalsRequest
+from warren_wire.admin.queues import ListQueuesRequest
+from warren_wire.admin.requests import AdminRequest, AdminRoute, fields_of
+from warren_wire.admin.statistics import DEFAULT_EXCHANGE
+from warren_wire.admin.vhosts import ListVhostsRequest
 from warren_wire.undecodable import NESTING_LEVELS_MAX, UNDECODABLE, nested_deeper
 
 TEXTS_OF_BOOLEANS: Final = {"true": True, "false": False}
@@ -110,63 +113,60 @@ class HttpCall:
 
     async def totals(self) -> Any:
         """Return what the nodes within reach count."""
-        return await self.get("/totals")
+        return await self.get(GetTotalsRequest())
 
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        vhost: str | None = None,
-    ) -> NodeReply:
+    async def ask(self, request: AdminRequest[Any], *, vhost: str | None = None) -> NodeReply:
         """Return the node's answer; raises HttpRefusal for its refusal."""
-        reply = await self.try_ask(method, path, body, vhost=vhost)
+        return await self.send(*fields_of(request), vhost=vhost)
+
+    async def try_ask(self, request: AdminRequest[Any], *, vhost: str | None = None) -> NodeReply:
+        """Return the node's answer, also when it is a refusal."""
+        return await self.try_send(*fields_of(request), vhost=vhost)
+
+    async def get(self, request: AdminRequest[Any], *, vhost: str | None = None) -> Any:
+        """Return what the node answers; raises HttpRefusal."""
+        return (await self.ask(request, vhost=vhost)).body
+
+    async def send(
+        self, route: AdminRoute, fields: Mapping[str, Any], *, vhost: str | None = None
+    ) -> NodeReply:
+        """Return the node's answer to a request of which the client gave the fields.
+
+        The node checks them. Raises HttpRefusal for its refusal.
+        """
+        reply = await self.try_send(route, fields, vhost=vhost)
         if reply.condition:
-            raise refusal_of(reply, method in ("GET", "DELETE"))
+            raise refusal_of(reply, route.method in ("GET", "DELETE"))
         return reply
 
-    async def try_ask(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        vhost: str | None = None,
+    async def try_send(
+        self, route: AdminRoute, fields: Mapping[str, Any], *, vhost: str | None = None
     ) -> NodeReply:
-        """Return the node's answer, also when it is a refusal."""
+        """Return the node's answer to such a request, also when it is a refusal."""
         who = self.credentials
-        return await self.link.ask(
-            NodeAsk(0, who.peer, who.user, who.password, method, path, body, vhost)
-        )
-
-    async def get(self, path: str, *, vhost: str | None = None) -> Any:
-        """Return what is at a path of the node."""
-        return (await self.ask("GET", path, vhost=vhost)).body
+        asked = NodeAsk(0, who.peer, who.user, who.password, route.shown, fields, vhost)
+        return await self.link.ask(asked)
 
     async def vhosts(self) -> list[str]:
         """Return the names of the vhosts that the user sees."""
-        return [str(one["name"]) for one in await self.get("/vhosts")]
+        return [str(one["name"]) for one in await self.get(ListVhostsRequest())]
 
     async def queues(self, vhost: str, *, counts: bool, pattern: str = "") -> list[dict[str, Any]]:
         """Return the queues of a vhost, by name; pattern: it is found in their names."""
         found: list[dict[str, Any]] = []
-        asked = {"count": str(QUEUES_PER_ASK), "counts": "true" if counts else "false"}
-        if pattern:
-            asked["pattern"] = pattern
+        asked = ListQueuesRequest(count=QUEUES_PER_ASK, counts=counts, pattern=pattern)
         while True:
-            after = {"after": found[-1]["name"]} if found else {}
-            page = await self.get(f"/queues?{urlencode({**asked, **after})}", vhost=vhost)
+            page = await self.get(asked, vhost=vhost)
             found += page
             if len(page) < QUEUES_PER_ASK:
                 return found
+            asked = msgspec.structs.replace(asked, after=found[-1]["name"])
 
     async def queue(self, vhost: str, name: str, *, counts: bool) -> dict[str, Any]:
         """Return one queue; raises HttpRefusal."""
         if not name:
             raise object_not_found()
-        asked = {"name": name, "counts": "true" if counts else "false"}
-        found = await self.get(f"/queues?{urlencode(asked)}", vhost=vhost)
+        found = await self.get(ListQueuesRequest(name=name, counts=counts), vhost=vhost)
         if not found:
             raise object_not_found()
         return dict(found[0])
@@ -196,12 +196,6 @@ def decoded(data: bytes) -> Any:
     if nested_deeper(found, NESTING_LEVELS_MAX):
         raise bad_request(f"not_json: nested deeper than {NESTING_LEVELS_MAX} levels")
     return found
-
-
-def path_of(*segments: str, **query: str) -> str:
-    """Return the path of a resource of the node; the segments are encoded."""
-    path = "".join(f"/{quote(one, safe='')}" for one in segments)
-    return f"{path}?{urlencode(query)}" if query else path
 
 
 def boolean(name: str, value: Any) -> bool:

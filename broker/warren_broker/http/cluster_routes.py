@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warren_broker.counting.counters import AMQP_091, AMQP_10, HTTP_LABEL, LOGINS, by_protocol
-from warren_broker.http.calls import HttpCall, path_of, text
+from warren_broker.http.calls import HttpCall, text
 from warren_broker.http.frames import ApiListener
 from warren_broker.http.messages import open_channel
 from warren_broker.http.overview import RABBITMQ_VERSION, node_statistics, overview
@@ -20,12 +20,17 @@ from warren_broker.http.routing_table import Answering, HttpRoute, http_route
 from warren_broker.http.whole_cluster import alarms_by_node, nodes_alive
 from warren_broker.process.certificate_ends import CertificateUnreadable, read_ends
 from warren_machines.metadata.runtime_parameters import CLUSTER_NAME
+from warren_wire.admin import members as m
+from warren_wire.admin.overview import GetOverviewRequest, ListAlarmsRequest
+from warren_wire.admin.parameters import PutGlobalParameterRequest
+from warren_wire.admin.queues import ListQueuesRequest
+from warren_wire.admin.requests import AdminRequest
 
 # ------------------------------------------------------------------ cluster
 
 
 async def _cluster_name(call: HttpCall) -> HttpReply:
-    return HttpReply(200, {"name": (await call.get("/overview"))["cluster_name"]})
+    return HttpReply(200, {"name": (await call.get(GetOverviewRequest()))["cluster_name"]})
 
 
 async def _rename(call: HttpCall) -> HttpReply:
@@ -35,7 +40,7 @@ async def _rename(call: HttpCall) -> HttpReply:
     if "name" not in given:
         raise bad_request("key_missing: name")
     name = text("name", given["name"])
-    await call.ask("PUT", path_of("global-parameters", CLUSTER_NAME), {"value": name})
+    await call.ask(PutGlobalParameterRequest(CLUSTER_NAME, name))
     return HttpReply(204)
 
 
@@ -64,32 +69,32 @@ def _shown_node(
 
 
 async def _list_nodes(call: HttpCall) -> HttpReply:
-    nodes = await call.get("/nodes")
+    nodes = await call.get(m.ListNodesRequest())
     alarms, said = await alarms_by_node(call), await node_statistics(call)
     return HttpReply(200, [_shown_node(one, alarms, said) for one in nodes])
 
 
 async def _get_node(call: HttpCall) -> HttpReply:
-    found = await call.get(path_of("nodes", *call.names))
+    found = await call.get(m.GetNodeRequest(*call.names))
     alarms, said = await alarms_by_node(call), await node_statistics(call)
     return HttpReply(200, _shown_node(found["node"], alarms, said))
 
 
 async def _forget_node(call: HttpCall) -> HttpReply:
-    await call.ask("DELETE", path_of("nodes", *call.names))
+    await call.ask(m.ForgetNodeRequest(*call.names))
     return HttpReply(204)
 
 
-def _node_change(verb: str) -> Answering:
+def _node_change(kind: type[m.NodeRequest[m.NodeStatus]]) -> Answering:
     async def changed(call: HttpCall) -> HttpReply:
-        found = await call.ask("POST", path_of("nodes", *call.names, verb))
+        found = await call.ask(kind(*call.names))
         return HttpReply(found.status, found.body)
 
     return changed
 
 
 async def _rebalance(call: HttpCall) -> HttpReply:
-    await call.ask("POST", "/rebalance/queues")
+    await call.ask(m.RebalanceQueuesRequest())
     return HttpReply(204)
 
 
@@ -98,26 +103,27 @@ async def _rebalance(call: HttpCall) -> HttpReply:
 
 async def _members(call: HttpCall) -> HttpReply:
     vhost, queue = call.names
-    return HttpReply(200, await call.get(path_of("queues", "quorum", queue, "status"), vhost=vhost))
+    return HttpReply(200, await call.get(m.GetMembersRequest(queue), vhost=vhost))
 
 
-def _member_change(method: str, *verb: str) -> Answering:
+def _member_change(kind: type[AdminRequest[Any]], status: int) -> Answering:
+    (route,) = kind.ROUTES
+
     async def changed(call: HttpCall) -> HttpReply:
         vhost, queue = call.names
-        body = call.chosen("node", "membership")
-        path = path_of("queues", "quorum", queue, *verb)
-        await call.ask(method, path, body, vhost=vhost)
-        return HttpReply(202 if method == "POST" else 204)
+        given = call.chosen(*kind.__struct_encode_fields__)
+        await call.send(route, {**given, "queue": queue}, vhost=vhost)
+        return HttpReply(status)
 
     return changed
 
 
-def _resize(method: str, verb: str, fields: tuple[str, ...]) -> Answering:
+def _resize(kind: type[AdminRequest[Any]]) -> Answering:
+    (route,) = kind.ROUTES
+
     async def resized(call: HttpCall) -> HttpReply:
-        body = call.chosen(*fields)
-        path = path_of("queues", "quorum", "replicas", "on", call.names[0], verb)
-        found = await call.ask(method, path, body)
-        return HttpReply(200, found.body)
+        given = call.chosen(*kind.__struct_encode_fields__)
+        return HttpReply(200, (await call.send(route, {**given, "node": call.names[0]})).body)
 
     return resized
 
@@ -139,14 +145,14 @@ async def _ok(call: HttpCall) -> HttpReply:
 
 
 async def _alarms(call: HttpCall) -> HttpReply:
-    found = await call.get("/alarms")
+    found = await call.get(ListAlarmsRequest())
     if not found:
         return _healthy()
     return _failed("There are alarms in effect in the cluster", alarms=found)
 
 
 async def _local_alarms(call: HttpCall) -> HttpReply:
-    found = [one for one in await call.get("/alarms") if one["node"] == call.job.node]
+    found = [one for one in await call.get(ListAlarmsRequest()) if one["node"] == call.job.node]
     if not found:
         return _healthy()
     return _failed("There are alarms in effect on the node", alarms=found)
@@ -238,13 +244,12 @@ def _ending(file: str, now: datetime, until: datetime) -> list[str]:
 
 
 async def _quorum_critical(call: HttpCall) -> HttpReply:
-    path = path_of("health", "checks", "node-is-quorum-critical", *call.names)
-    reply = await call.ask("GET", path)
+    reply = await call.ask(m.CheckQuorumCriticalRequest(*call.names))
     return HttpReply(reply.status, reply.body)
 
 
 async def _in_service(call: HttpCall) -> HttpReply:
-    found = (await call.try_ask("GET", path_of("nodes", call.job.node))).body
+    found = (await call.try_ask(m.GetNodeRequest(call.job.node))).body
     if isinstance(found, dict) and found["node"]["drained"]:
         return _failed("this node is in maintenance mode")
     return _healthy()
@@ -285,7 +290,7 @@ async def _below_limit(call: HttpCall) -> HttpReply:
 
 async def _reached_size(call: HttpCall) -> HttpReply:
     """Check that all nodes of the definitions are within reach: they are the target here."""
-    nodes = (await call.get("/overview"))["nodes"]
+    nodes = (await call.get(GetOverviewRequest()))["nodes"]
     online = sum(one["alive"] for one in nodes)
     if online == len(nodes):
         return _healthy()
@@ -295,7 +300,7 @@ async def _reached_size(call: HttpCall) -> HttpReply:
 
 async def _alive(call: HttpCall) -> HttpReply:
     """Answer as RabbitMQ since 4.0: a channel opens in the vhost, nothing is published."""
-    await call.get(path_of("queues", count="1", counts="false"), vhost=call.names[0])
+    await call.get(ListQueuesRequest(count=1, counts=False), vhost=call.names[0])
     await open_channel(call, call.names[0])
     return HttpReply(200, {"status": "ok"})
 
@@ -303,7 +308,7 @@ async def _alive(call: HttpCall) -> HttpReply:
 async def _node_health(call: HttpCall) -> HttpReply:
     """Check a node as RabbitMQ's deprecated health check does: that it runs, without alarms."""
     node = call.names[0] if call.names else call.job.node
-    nodes = (await call.get("/overview"))["nodes"]
+    nodes = (await call.get(GetOverviewRequest()))["nodes"]
     if all(one["name"] != node for one in nodes):
         raise object_not_found()
     if node not in await nodes_alive(call):
@@ -339,7 +344,7 @@ async def _relative_memory(call: HttpCall) -> HttpReply:
 
 async def _memory_of(call: HttpCall, parts: Callable[[int], tuple[int, Any]]) -> HttpReply:
     node = call.names[0]
-    await call.get(path_of("nodes", node))
+    await call.get(m.GetNodeRequest(node))
     found = [one for one in (await call.totals())["nodes"] if one["node"] == node]
     if not found:
         return HttpReply(200, {"memory": "not_available"})
@@ -399,8 +404,8 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/deprecated-features/used", GET=_empty),
     http_route("/nodes", GET=_list_nodes),
     http_route("/nodes/:node", GET=_get_node, DELETE=_forget_node),
-    http_route("/nodes/:node/drain", POST=_node_change("drain")),
-    http_route("/nodes/:node/revive", POST=_node_change("revive")),
+    http_route("/nodes/:node/drain", POST=_node_change(m.DrainNodeRequest)),
+    http_route("/nodes/:node/revive", POST=_node_change(m.ReviveNodeRequest)),
     http_route("/nodes/:node/memory", GET=_memory),
     http_route("/nodes/:node/memory/relative", GET=_relative_memory),
     http_route("/reset", DELETE=_reset),
@@ -411,19 +416,19 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/rebalance/queues", POST=_rebalance),
     http_route(
         "/queues/quorum/replicas/on/:node/grow",
-        POST=_resize("POST", "grow", ("strategy", "vhost_pattern", "queue_pattern", "membership")),
+        POST=_resize(m.GrowNodeRequest),
     ),
     http_route(
         "/queues/quorum/replicas/on/:node/shrink",
-        DELETE=_resize("DELETE", "shrink", ("errors_only",)),
+        DELETE=_resize(m.ShrinkNodeRequest),
     ),
     http_route("/queues/quorum/:vhost/:queue/status", GET=_members),
     http_route(
-        "/queues/quorum/:vhost/:queue/replicas/add", POST=_member_change("POST", "replicas", "add")
+        "/queues/quorum/:vhost/:queue/replicas/add", POST=_member_change(m.AddMemberRequest, 202)
     ),
     http_route(
         "/queues/quorum/:vhost/:queue/replicas/delete",
-        DELETE=_member_change("DELETE", "replicas", "delete"),
+        DELETE=_member_change(m.DeleteMemberRequest, 204),
     ),
     http_route(f"{_CHECKS}/alarms", GET=_alarms),
     http_route(f"{_CHECKS}/local-alarms", GET=_local_alarms),

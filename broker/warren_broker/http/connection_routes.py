@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import urlencode
+
+from msgspec.structs import replace
 
 from warren_broker.counting.message_stats import CHANNEL_COUNTED, COUNTED, OCTETS, PUBLISH
-from warren_broker.http.calls import HttpCall, path_of
+from warren_broker.http.calls import HttpCall
 from warren_broker.http.kept_samples import KeptSamples
 from warren_broker.http.queue_statistics import (
     add_samples,
@@ -20,7 +21,8 @@ from warren_broker.http.queue_statistics import (
 from warren_broker.http.replies import HttpReply, object_not_found
 from warren_broker.http.routing_table import HttpRoute, http_route
 from warren_broker.http.sample_ranges import Ranges, ranges_of
-from warren_wire.admin.connection_values import PROTOCOL_091
+from warren_wire.admin.connections import PROTOCOL_091, EndConnectionRequest, ListConnectionsRequest
+from warren_wire.admin.vhosts import GetVhostRequest
 
 
 def shown_connection(one: dict[str, Any]) -> dict[str, Any]:
@@ -37,17 +39,17 @@ def shown_connection(one: dict[str, Any]) -> dict[str, Any]:
 async def _found(call: HttpCall, **chosen: str) -> list[dict[str, Any]]:
     """Return connections, of all; samples are of one that is named."""
     given, ranges = _asked(call, chosen)
-    found = await call.get(f"/connections?{urlencode(given)}")
+    found = await call.get(given)
     return [shown_connection(one) | _octets(call, one, ranges) for one in found]
 
 
-def _asked(call: HttpCall, chosen: dict[str, str]) -> tuple[dict[str, str], Ranges]:
-    """Return the query of connections, and which samples are shown; raises HttpRefusal."""
-    given = {key: value for key, value in chosen.items() if value}
+def _asked(call: HttpCall, chosen: dict[str, Any]) -> tuple[ListConnectionsRequest, Ranges]:
+    """Return the request for connections, and which samples are shown; raises HttpRefusal."""
+    given = ListConnectionsRequest(**chosen)
     ranges = ranges_of(call.query)
-    if not ranges or "name" not in given or not call.sampling.on:
+    if not ranges or not given.name or not call.sampling.on:
         return given, Ranges()
-    return {**given, "samples": "true"}, ranges
+    return replace(given, samples=True), ranges
 
 
 def _kept(one: dict[str, Any], names: Sequence[str]) -> KeptSamples:
@@ -67,7 +69,7 @@ async def _list(call: HttpCall) -> HttpReply:
 
 
 async def _list_vhost(call: HttpCall) -> HttpReply:
-    await call.get(path_of("vhosts", *call.names))
+    await call.get(GetVhostRequest(call.names[0]))
     return HttpReply(200, await _found(call, vhost=call.names[0]))
 
 
@@ -83,7 +85,7 @@ async def _get(call: HttpCall) -> HttpReply:
 
 
 async def _close_one(call: HttpCall, name: str) -> None:
-    await call.ask("DELETE", path_of("connections", name, reason=call.reason))
+    await call.ask(EndConnectionRequest(name, call.reason))
 
 
 async def _close(call: HttpCall) -> HttpReply:
@@ -140,7 +142,7 @@ async def _known_channels(
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Return channels as they are shown, each with what the node says of it."""
     given, ranges = _asked(call, chosen)
-    found = await call.get(f"/connections?{urlencode({**given, 'channels': 'true'})}")
+    found = await call.get(replace(given, channels=True))
     return [
         (shown | _message_stats(call, channel, ranges), channel)
         for one in found
@@ -192,7 +194,7 @@ async def _of_connection(call: HttpCall) -> HttpReply:
 
 
 async def _channels_of_vhost(call: HttpCall) -> HttpReply:
-    await call.get(path_of("vhosts", *call.names))
+    await call.get(GetVhostRequest(call.names[0]))
     return HttpReply(200, await _channels(call, vhost=call.names[0]))
 
 

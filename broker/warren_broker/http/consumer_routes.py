@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from warren_broker.http.calls import HttpCall, path_of
+from warren_broker.http.calls import HttpCall
 from warren_broker.http.replies import HttpReply, bad_request
 from warren_broker.http.routing_table import HttpRoute, http_route
+from warren_wire.admin.connections import ListConsumersRequest
 
 KEPT: Final = (
     *("arguments", "ack_required", "active", "activity_status", "consumer_tag"),
@@ -36,7 +37,7 @@ def shown_consumer(one: dict[str, Any]) -> dict[str, Any]:
 
 async def consumers_of(call: HttpCall, vhost: str, queue: str) -> list[dict[str, Any]]:
     """Return the consumers of a queue."""
-    found = await call.get(path_of("consumers", queue=queue), vhost=vhost)
+    found = await call.get(ListConsumersRequest(queue=queue), vhost=vhost)
     return [shown_consumer(one) for one in found]
 
 
@@ -44,12 +45,12 @@ async def _list(call: HttpCall) -> HttpReply:
     if call.query.get("disable_stats") == "true":
         raise bad_request("consumers are not shown with disable_stats=true")
     if not call.names:
-        found = await call.get(path_of("consumers"))
+        found = await call.get(ListConsumersRequest())
     else:
         # Those that do not see the consumers of others have to be let into the vhost.
         vhost = call.names[0]
         enters = None if call.monitors() else vhost
-        found = await call.get(path_of("consumers", vhost=vhost), vhost=enters)
+        found = await call.get(ListConsumersRequest(vhost), vhost=enters)
     return HttpReply(200, [shown_consumer(one) for one in found])
 
 

@@ -7,15 +7,7 @@ from functools import partial
 from typing import Any
 
 from warren_broker.http.binding_routes import bindings_of, shown_binding
-from warren_broker.http.calls import (
-    HttpCall,
-    argument_table,
-    boolean,
-    done,
-    exchange_name,
-    path_of,
-    text,
-)
+from warren_broker.http.calls import HttpCall, argument_table, boolean, done, exchange_name, text
 from warren_broker.http.messages import publish_message
 from warren_broker.http.queue_statistics import (
     exchange_statistics,
@@ -25,7 +17,12 @@ from warren_broker.http.queue_statistics import (
 from warren_broker.http.replies import HttpRefusal, HttpReply, object_not_found
 from warren_broker.http.routing_table import MAX_BODY_SIZE, Answered, HttpRoute, http_route
 from warren_broker.http.sample_ranges import ranges_of
-from warren_wire.admin.statistic_values import DEFAULT_EXCHANGE
+from warren_wire.admin.exchanges import (
+    DeclareExchangeRequest,
+    DeleteExchangeRequest,
+    ListExchangesRequest,
+)
+from warren_wire.admin.statistics import DEFAULT_EXCHANGE
 
 EXCHANGE_FLAGS = ("durable", "auto_delete", "internal")
 
@@ -36,7 +33,7 @@ def _shown(vhost: str, exchange: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _of_vhost(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
-    return [_shown(vhost, one) for one in await call.get("/exchanges", vhost=vhost)]
+    return [_shown(vhost, one) for one in await call.get(ListExchangesRequest(), vhost=vhost)]
 
 
 async def _with_statistics(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
@@ -90,25 +87,26 @@ async def _put(call: HttpCall) -> HttpReply:
     body["type"] = text("type", given.get("type", "direct"))
     body["arguments"] = argument_table(given.get("arguments", {}))
     known = await _find(call)
-    await call.ask("PUT", path_of("exchanges", name), body, vhost=vhost)
+    (route,) = DeclareExchangeRequest.ROUTES
+    await call.send(route, {"exchange": name, **body}, vhost=vhost)
     return HttpReply(201 if known is None else 204)
 
 
 async def _delete(call: HttpCall) -> HttpReply:
     vhost, name, _ = await _known(call)
-    flags = {"if-unused": "true"} if call.query.get("if-unused") == "true" else {}
-    return done(await call.ask("DELETE", path_of("exchanges", name, **flags), vhost=vhost))
+    unused = call.query.get("if-unused") == "true"
+    return done(await call.ask(DeleteExchangeRequest(name, unused), vhost=vhost))
 
 
 async def _from(call: HttpCall) -> HttpReply:
     vhost, name, _ = await _known(call)
-    found = await bindings_of(call, vhost, src=name)
+    found = await bindings_of(call, vhost, source=name)
     return HttpReply(200, [shown_binding(vhost, one) for one in found])
 
 
 async def _to(call: HttpCall) -> HttpReply:
     vhost, name, _ = await _known(call)
-    found = await bindings_of(call, vhost, dste=name)
+    found = await bindings_of(call, vhost, exchange=name)
     return HttpReply(200, [shown_binding(vhost, one) for one in found])
 
 

@@ -18,8 +18,8 @@ _LENGTH: Final = struct.Struct(">I")
 API_FRAME_BYTES_MAX: Final = 512 << 20
 HIDDEN_CONDITION: Final = "warren:vhost-hidden"
 """Condition of a refusal: there may be such a vhost, which the user may not enter."""
-REPORT_METHOD: Final = "REPORT"
-"""Method of a frame that is no request: what clients without a login take of the process."""
+REPORT: Final = "REPORT"
+"""AdminRoute of a frame that is no request: what clients without a login take of the process."""
 ASKS_MAX: Final = 64
 """Requests under way at once."""
 
@@ -61,29 +61,30 @@ class ApiJob(msgspec.Struct, frozen=True, array_like=True):
 class NodeAsk(msgspec.Struct, frozen=True, array_like=True):
     """A request for the node's resources.
 
-    peer   address and port of the HTTP client
-    vhost  of the resource; None: the request is of none
-    login  the first one of an HTTP request: its login is counted
+    peer    address and port of the HTTP client
+    route   names a route of `admin_values.resources`; REPORT: it is no request
+    fields  of the route's request, by key
+    vhost   of the resource; None: the request is of none
+    login   the first one of an HTTP request: its login is counted
     """
 
     number: int
     peer: str
     user: str
     password: str
-    method: str
-    path: str
-    body: Any = None
+    route: str
+    fields: Any = {}
     vhost: str | None = None
     login: bool = False
 
     def __repr__(self) -> str:
-        return f"NodeAsk(user={self.user!r}, method={self.method!r}, path={self.path!r})"
+        return f"NodeAsk(user={self.user!r}, route={self.route!r})"
 
 
 class ReceivedAsk(NodeAsk, frozen=True, array_like=True):
-    """A request as the node receives it: its body is decoded when the user may have it decoded."""
+    """A request as the node receives it: its fields are decoded when the user may have that."""
 
-    body: msgspec.Raw = msgspec.Raw(b"\xc0")
+    fields: msgspec.Raw = msgspec.Raw(b"\x80")
 
 
 class NodeReply(msgspec.Struct, frozen=True, array_like=True):
@@ -157,7 +158,7 @@ class FrameReader:
 
 _JOBS = msgspec.msgpack.Decoder(ApiJob)
 _ASKS = msgspec.msgpack.Decoder(ReceivedAsk)
-_BODIES = msgspec.msgpack.Decoder()
+_FIELDS = msgspec.msgpack.Decoder()
 _REPLIES = msgspec.msgpack.Decoder(NodeReply)
 
 
@@ -166,9 +167,9 @@ def decode_job(frame: bytes) -> ApiJob:
     return _decoded(_JOBS, frame)  # type: ignore[no-any-return]
 
 
-def decode_body(ask: ReceivedAsk) -> Any:
-    """Parse the body of a request; raises FrameError."""
-    return _decoded(_BODIES, ask.body)
+def decode_fields(ask: ReceivedAsk) -> Any:
+    """Parse the fields of a request; raises FrameError."""
+    return _decoded(_FIELDS, ask.fields)
 
 
 def decode_ask(frame: bytes) -> ReceivedAsk:

@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from warren_broker.access.access import Access
 from warren_broker.access.requests import TokenAccepted
+from warren_broker.admin.answers import rendered
 from warren_broker.admin.caller import Asker
-from warren_broker.admin.dispatch import find_route, render_result
+from warren_broker.admin.resources import HANDLERS
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.connection_faults import guarded_call
 from warren_broker.clients.login import check_login, name_of
@@ -27,21 +28,21 @@ from warren_broker.config import NodeConfig
 from warren_broker.counting.counters import HTTP_LABEL
 from warren_broker.http.frames import (
     HIDDEN_CONDITION,
-    REPORT_METHOD,
+    REPORT,
     ApiJob,
     ApiListener,
     FrameReader,
     NodeReply,
     ReceivedAsk,
     decode_ask,
-    decode_body,
+    decode_fields,
     encode_frame,
 )
-from warren_broker.listeners.management_handlers import MANAGEMENT_HANDLERS
 from warren_broker.settings.http_settings import HttpSsl
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.stream import Stream
 from warren_wire import VERSION, errors
+from warren_wire.admin.resources import ROUTES
 from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -120,9 +121,9 @@ class _Asking:
 
     def _carry_out(self, access: Access) -> None:
         ask = self._ask
-        found = find_route(ask.method, ask.path)
-        found.check(access.must_be, len(ask.body))
-        request = found.request(decode_body(ask))
+        route, kind = ROUTES[ask.route]
+        route.check(access.must_be, len(ask.fields))
+        request = route.read(kind, decode_fields(ask))
         guard = partial(guarded_call, self)
         asker = Asker(
             self._broker,
@@ -138,9 +139,9 @@ class _Asking:
             if isinstance(result, errors.Refusal):
                 self._refuse(result)
             else:
-                self._send(NodeReply(ask.number, *render_result(request, result)))
+                self._send(NodeReply(ask.number, *rendered(request, result)))
 
-        MANAGEMENT_HANDLERS[type(request)](asker, request, guarded_call(self, answer))
+        HANDLERS[type(request)](asker, request, guarded_call(self, answer))
 
     def _refuse(self, refusal: errors.Refusal) -> None:
         status, condition = refusal.http_status, refusal.condition
@@ -293,8 +294,8 @@ class HttpApi:
     def _received(self, data: bytes) -> None:
         for frame in self._reader.feed(data):
             ask = decode_ask(frame)
-            if ask.method == REPORT_METHOD:
-                self._broker.strangers.reported = decode_body(ask)
+            if ask.route == REPORT:
+                self._broker.strangers.reported = decode_fields(ask)
                 continue
             _Asking(self._broker, self._connection, ask, partial(_reply, self._stream)).begin()
 

@@ -28,9 +28,9 @@ from pika.exceptions import (
     UnroutableError,
 )
 
-from warren_broker.admin.resource import BODY_BYTES_MAX
 from warren_broker.http.calls import HttpCall, decoded, text, whole_number
 from warren_broker.http.replies import HttpRefusal, bad_request, not_authorised, unavailable
+from warren_wire.admin.requests import BODY_BYTES_MAX
 from warren_wire.amqp091.fields import DEPTH_MAX, SHORT_STRING_BYTES_MAX
 from warren_wire.amqp091.properties import NAMES
 from warren_wire.sessions.pika_connections import blocking_connection

@@ -11,7 +11,7 @@ import msgspec
 
 from warren_broker.http.frames import (
     ASKS_MAX,
-    REPORT_METHOD,
+    REPORT,
     ApiJob,
     FrameReader,
     NodeAsk,
@@ -75,7 +75,7 @@ class NodeLink:
 
     def report(self, counts: dict[str, tuple[int, int, int, int]]) -> None:
         """Tell the node what it shows in its metrics; no answer comes."""
-        self._writer.write(encode_frame(NodeAsk(0, "", "", "", REPORT_METHOD, "", counts)))
+        self._writer.write(encode_frame(NodeAsk(0, "", "", "", REPORT, counts)))
 
     async def ask(self, asked: NodeAsk) -> NodeReply:
         """Return the node's answer; raises HttpRefusal."""

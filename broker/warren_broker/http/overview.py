@@ -9,14 +9,16 @@ from typing import Any, Final
 
 from warren_broker.counting.counters import CHURN
 from warren_broker.counting.message_stats import COARSE_MS, COARSE_SAMPLES, LENGTHS, NODE_STATS
-from warren_broker.http.calls import HttpCall, path_of
+from warren_broker.http.calls import HttpCall
 from warren_broker.http.kept_samples import KeptSamples
 from warren_broker.http.queue_statistics import Statistics, add_samples
 from warren_broker.http.replies import HttpReply
 from warren_broker.http.sample_ranges import Range, Ranges, details, ranges_of
 from warren_broker.http.samples import MESSAGE_STATS, SAMPLES_KEPT, summed
 from warren_machines.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
-from warren_wire.admin.connection_values import PROTOCOL_091
+from warren_wire.admin.connections import PROTOCOL_091, ListConnectionsRequest
+from warren_wire.admin.overview import GetOverviewRequest, GetTotalsRequest
+from warren_wire.admin.statistics import GetGaugeStatisticsRequest, GetNodeStatisticsRequest
 
 RABBITMQ_VERSION: Final = "4.3.0"
 """The version of RabbitMQ of which the API is: clients choose their requests by it."""
@@ -76,7 +78,7 @@ async def overview(call: HttpCall) -> HttpReply:
         "product_name": PRODUCT,
         "product_version": job.version,
         "rabbitmq_version": RABBITMQ_VERSION,
-        "cluster_name": (await call.get("/overview"))["cluster_name"],
+        "cluster_name": (await call.get(GetOverviewRequest()))["cluster_name"],
         "cluster_tags": {},
         "node_tags": {},
         "erlang_version": "",
@@ -99,7 +101,7 @@ async def _totals(call: HttpCall, without: bool) -> dict[str, Any]:
     """Return numbers of objects and, unless they are not wanted, of messages with their rates."""
     if call.monitors() and not without:
         await call.sampling.wanted(call.totals)
-    found = await call.get(path_of("totals", counts="false" if without else "true"))
+    found = await call.get(GetTotalsRequest(counts=not without))
     vhosts, nodes = found["vhosts"].values(), found["nodes"]
     objects: dict[str, Any] = {
         key: sum(one[key] for one in vhosts) for key in ("queues", "exchanges")
@@ -119,7 +121,7 @@ async def _clients(call: HttpCall, nodes: list[dict[str, Any]]) -> dict[str, int
     """Return numbers of connections and channels: of all, or of the user's own."""
     if call.monitors():
         return {key: sum(one[key] for one in nodes) for key in ("connections", "channels")}
-    own = await call.get("/connections")
+    own = await call.get(ListConnectionsRequest())
     channels = sum(one["channels"] for one in own if one["protocol"] == PROTOCOL_091)
     return {"connections": len(own), "channels": channels}
 
@@ -143,7 +145,7 @@ async def _with_rates(call: HttpCall, values: Mapping[str, int]) -> dict[str, An
 
 async def _add_kept_samples(call: HttpCall, shown: dict[str, Any], ranges: Ranges) -> None:
     """Have samples of messages go back as far as the nodes have kept some."""
-    found = await call.get("/statistics/nodes")
+    found = await call.get(GetNodeStatisticsRequest())
     kept, now_ms = KeptSamples(found[3], summed=True), round(time.time() * 1000)
     if ranges.msg_rates is not None:
         add_samples(shown["message_stats"], kept, ranges.msg_rates, now_ms)
@@ -176,8 +178,7 @@ async def node_statistics(call: HttpCall) -> dict[str, dict[str, Any]]:
     found = await call.totals()
     used: dict[str, Any] = {}
     if call.sampling.on:
-        asked = {"samples": "false" if wanted is None else "true"}
-        gauges = await call.get(path_of("statistics", "gauges", **asked))
+        gauges = await call.get(GetGaugeStatisticsRequest(wanted is not None))
         used = {str(one[0]): _used(one, wanted) for one in gauges}
     return {
         str(one["node"]): _shown_node(one) | used.get(one["node"], {}) for one in found["nodes"]

@@ -1,4 +1,4 @@
-"""Policies, parameters, shovels, federation links and definitions over HTTP."""
+"""Parameters, shovels, federation links and definitions over HTTP."""
 
 from __future__ import annotations
 
@@ -10,34 +10,19 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from warren_broker.http.access_routes import forward_delete, forward_list
-from warren_broker.http.calls import HttpCall, done, path_of
+from warren_broker.http.calls import HttpCall, done
 from warren_broker.http.forms import form_fields
 from warren_broker.http.overview import RABBITMQ_VERSION
 from warren_broker.http.replies import HttpReply, bad_request, object_not_found, refusal_of
 from warren_broker.http.routing_table import MAX_BODY_SIZE, Answered, HttpRoute, http_route
-
-POLICY_FIELDS = ("pattern", "definition", "priority", "apply-to")
-
-# ------------------------------------------------------------------ policies, parameters
-
-
-def _policy_routes(kind: str) -> tuple[HttpRoute, ...]:
-    async def put(call: HttpCall) -> HttpReply:
-        body = call.chosen(*POLICY_FIELDS)
-        return done(await call.ask("PUT", path_of(kind, *call.names), body))
-
-    one = f"/{kind}/:vhost/:name"
-    return (
-        http_route(f"/{kind}", GET=forward_list(kind)),
-        http_route(f"/{kind}/:vhost", GET=forward_list(kind)),
-        http_route(one, GET=forward_list(kind), PUT=put, DELETE=forward_delete(kind)),
-    )
+from warren_wire.admin import parameters as m
+from warren_wire.admin.definitions import ExportRequest, ImportRequest
+from warren_wire.admin.shovels import ListLinksRequest, ListShovelsRequest, ShovelRequest
 
 
 async def _parameter(call: HttpCall) -> dict[str, Any]:
     component, vhost, name = call.names
-    for one in await call.get(path_of("parameters", component, vhost)):
+    for one in await call.get(m.ListParametersRequest(component, vhost)):
         if one["name"] == name:
             return dict(one)
     raise object_not_found()
@@ -47,25 +32,26 @@ async def _get_parameter(call: HttpCall) -> HttpReply:
     return HttpReply(200, await _parameter(call))
 
 
-async def _put_value(call: HttpCall, kind: str) -> HttpReply:
+def _value(call: HttpCall) -> Any:
     given = call.fields()
     if "value" not in given:
         raise bad_request("key_missing: value")
-    body = {"value": given["value"]}
-    return done(await call.ask("PUT", path_of(kind, *call.names), body))
+    return given["value"]
 
 
 async def _put_parameter(call: HttpCall) -> HttpReply:
-    return await _put_value(call, "parameters")
+    (route,), (component, vhost, name) = m.PutParameterRequest.ROUTES, call.names
+    fields = {"component": component, "vhost": vhost, "name": name, "value": _value(call)}
+    return done(await call.send(route, fields))
 
 
 async def _delete_parameter(call: HttpCall) -> HttpReply:
     await _parameter(call)
-    return done(await call.ask("DELETE", path_of("parameters", *call.names)))
+    return done(await call.ask(m.DeleteParameterRequest(*call.names)))
 
 
 async def _global(call: HttpCall) -> dict[str, Any]:
-    for one in await call.get("/global-parameters"):
+    for one in await call.get(m.ListGlobalParametersRequest()):
         if one["name"] == call.names[0]:
             return dict(one)
     raise object_not_found()
@@ -76,12 +62,13 @@ async def _get_global(call: HttpCall) -> HttpReply:
 
 
 async def _put_global(call: HttpCall) -> HttpReply:
-    return await _put_value(call, "global-parameters")
+    (route,) = m.PutGlobalParameterRequest.ROUTES
+    return done(await call.send(route, {"name": call.names[0], "value": _value(call)}))
 
 
 async def _delete_global(call: HttpCall) -> HttpReply:
     await _global(call)
-    return done(await call.ask("DELETE", path_of("global-parameters", *call.names)))
+    return done(await call.ask(m.DeleteGlobalParameterRequest(*call.names)))
 
 
 # ------------------------------------------------------------------ shovels, federation links
@@ -93,20 +80,11 @@ def _told(shovel: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _list_shovels(call: HttpCall) -> HttpReply:
-    return HttpReply(200, [_told(one) for one in await call.get(path_of("shovels", *call.names))])
+    return HttpReply(200, [_told(one) for one in await call.get(ListShovelsRequest(*call.names))])
 
 
 async def _get_shovel(call: HttpCall) -> HttpReply:
-    return HttpReply(200, _told(await call.get(path_of("shovels", "vhost", *call.names))))
-
-
-async def _restart_shovel(call: HttpCall) -> HttpReply:
-    return done(await call.ask("DELETE", path_of("shovels", "vhost", *call.names, "restart")))
-
-
-async def _pause_shovel(call: HttpCall) -> HttpReply:
-    path = path_of("shovels", "vhost", *call.names, "pause")
-    return done(await call.ask(call.method, path))
+    return HttpReply(200, _told(await call.get(ShovelRequest(*call.names))))
 
 
 def shown_link(link: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +104,7 @@ def shown_link(link: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _list_links(call: HttpCall) -> HttpReply:
-    found = await call.get(path_of("federation-links", *call.names))
+    found = await call.get(ListLinksRequest(*call.names))
     return HttpReply(200, [shown_link(one) for one in found])
 
 
@@ -134,7 +112,7 @@ async def _list_links(call: HttpCall) -> HttpReply:
 
 
 async def _export(call: HttpCall) -> HttpReply:
-    reply = await call.try_ask("GET", path_of("definitions", *call.names))
+    reply = await call.try_ask(ExportRequest(*call.names))
     if reply.condition:
         raise bad_request("vhost_not_found") if reply.status == 404 else refusal_of(reply, True)
     found = reply.body
@@ -167,7 +145,7 @@ async def _import(call: HttpCall) -> HttpReply:
             raise bad_request("failed_to_parse_json: the form has no field 'file'")
     given.pieces(_AnyObject)
     body = await asyncio.to_thread(zlib.compress, given.body, 1)
-    found = await call.ask("POST", path_of("definitions", *call.names), body)
+    found = await call.ask(ImportRequest(body, call.names[0] if call.names else None))
     if then and then.isprintable() and not urlsplit(then).netloc and not urlsplit(then).scheme:
         return HttpReply(303, headers={"location": then})
     left = found.body["not_honoured_count"]
@@ -175,26 +153,17 @@ async def _import(call: HttpCall) -> HttpReply:
 
 
 _IMPORTED = Answered(_import, "administrator", MAX_BODY_SIZE)
-_SHOVEL_PATH = "/shovels/vhost/:vhost/:name"
 ROUTES: tuple[HttpRoute, ...] = (
-    *_policy_routes("policies"),
-    *_policy_routes("operator-policies"),
-    http_route("/parameters", GET=forward_list("parameters")),
-    http_route("/parameters/:component", GET=forward_list("parameters")),
-    http_route("/parameters/:component/:vhost", GET=forward_list("parameters")),
     http_route(
         "/parameters/:component/:vhost/:name",
         GET=_get_parameter,
         PUT=_put_parameter,
         DELETE=_delete_parameter,
     ),
-    http_route("/global-parameters", GET=forward_list("global-parameters")),
     http_route("/global-parameters/:name", GET=_get_global, PUT=_put_global, DELETE=_delete_global),
     http_route("/shovels", GET=_list_shovels),
     http_route("/shovels/:vhost", GET=_list_shovels),
-    http_route(_SHOVEL_PATH, GET=_get_shovel, DELETE=forward_delete("shovels", "vhost")),
-    http_route(f"{_SHOVEL_PATH}/restart", DELETE=_restart_shovel),
-    http_route(f"{_SHOVEL_PATH}/pause", PUT=_pause_shovel, DELETE=_pause_shovel),
+    http_route("/shovels/vhost/:vhost/:name", GET=_get_shovel),
     http_route("/federation-links", GET=_list_links),
     http_route("/federation-links/:vhost", GET=_list_links),
     http_route("/definitions", GET=_export, POST=_IMPORTED),

@@ -7,15 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from warren_broker.http.binding_routes import bindings_of, shown_binding
-from warren_broker.http.calls import (
-    HttpCall,
-    argument_table,
-    boolean,
-    done,
-    gathered,
-    in_turns,
-    path_of,
-)
+from warren_broker.http.calls import HttpCall, argument_table, boolean, done, gathered, in_turns
 from warren_broker.http.consumer_routes import consumers_of
 from warren_broker.http.listing import columns_of, paged, paging_of, sorts_of
 from warren_broker.http.messages import get_messages
@@ -31,7 +23,15 @@ from warren_broker.http.replies import HttpRefusal, HttpReply, bad_request
 from warren_broker.http.routing_table import HttpRoute, http_route
 from warren_broker.http.sample_ranges import Ranges, ranges_of
 from warren_broker.http.whole_cluster import nodes_alive
-from warren_wire.admin.queue_values import NO_DELIVERY_LIMIT
+from warren_wire.admin.queues import (
+    NO_DELIVERY_LIMIT,
+    DeclareQueueRequest,
+    DeleteQueueRequest,
+    ListQueuesRequest,
+    PurgeQueueRequest,
+    QueueInfo,
+)
+from warren_wire.admin.requests import said_of
 
 BASIC: Final = frozenset(
     {
@@ -43,22 +43,11 @@ BASIC: Final = frozenset(
 )
 """Columns that need no counts from the queues' leaders."""
 COUNTS: Final = {
-    "messages": "messages",
-    "messages_ready": "messages_ready",
-    "messages_unacknowledged": "messages_unacknowledged",
-    "messages_dlx": "messages_dlx",
-    "message_bytes_dlx": "message_bytes_dlx",
-    "message_bytes": "message_bytes",
-    "message_bytes_ready": "bytes_ready",
-    "message_bytes_unacknowledged": "bytes_unacknowledged",
-    "consumers": "consumer_count",
-    "messages_delayed": "messages_delayed",
-    "messages_claimed": "messages_claimed",
-    "messages_staged": "messages_staged",
-    "messages_set_aside": "messages_set_aside",
-    "duplicates_dropped": "duplicates_dropped",
+    said["http"] or name: name
+    for name, said in said_of(QueueInfo).items()
+    if said["amqp"] in ("ulong", "uint") and said["http"] != ""
 }
-"""Keys of counts, and what the node calls them; the last five are Warren's."""
+"""Keys of counts, and what the node calls them."""
 SAMPLED_QUEUES_MAX: Final = 100
 """Queues of a list or page that are shown with samples: of each a node has up to 17 KB."""
 
@@ -172,8 +161,7 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
 
 
 async def _counted(call: HttpCall, shown: dict[str, Any], alive: set[str]) -> dict[str, Any]:
-    asked = {"name": shown["name"], "counts": "true"}
-    found = await call.get(path_of("queues", **asked), vhost=shown["vhost"])
+    found = await call.get(ListQueuesRequest(name=shown["name"]), vhost=shown["vhost"])
     return shown_queue(found[0], alive, True) if found else shown
 
 
@@ -205,19 +193,20 @@ async def _put(call: HttpCall) -> HttpReply:
         key: boolean(key, given[key]) for key in ("durable", "auto_delete") if key in given
     }
     body["arguments"] = argument_table(given.get("arguments", {}))
-    return done(await call.ask("PUT", path_of("queues", name), body, vhost=vhost))
+    (route,) = DeclareQueueRequest.ROUTES
+    return done(await call.send(route, {"queue": name, **body}, vhost=vhost))
 
 
 async def _delete(call: HttpCall) -> HttpReply:
     vhost, name = call.names
     await call.queue(vhost, name, counts=False)
-    flags = {key: "true" for key in ("if-empty", "if-unused") if call.query.get(key) == "true"}
-    return done(await call.ask("DELETE", path_of("queues", name, **flags), vhost=vhost))
+    unused, empty = (call.query.get(key) == "true" for key in ("if-unused", "if-empty"))
+    return done(await call.ask(DeleteQueueRequest(name, unused, empty), vhost=vhost))
 
 
 async def _purge(call: HttpCall) -> HttpReply:
     vhost, name = call.names
-    return done(await call.ask("DELETE", path_of("queues", name, "messages"), vhost=vhost))
+    return done(await call.ask(PurgeQueueRequest(name), vhost=vhost))
 
 
 async def _act(call: HttpCall) -> HttpReply:
@@ -233,14 +222,13 @@ async def _act(call: HttpCall) -> HttpReply:
 async def _bindings(call: HttpCall) -> HttpReply:
     vhost, name = call.names
     await call.queue(vhost, name, counts=False)
-    found = await bindings_of(call, vhost, dstq=name)
+    found = await bindings_of(call, vhost, queue=name)
     return HttpReply(200, [shown_binding(vhost, one) for one in found])
 
 
 async def _must_exist(call: HttpCall) -> None:
     vhost, name = call.names
-    asked = path_of("queues", name=name, counts="false")
-    if not await call.get(asked, vhost=vhost):
+    if not await call.get(ListQueuesRequest(name=name, counts=False), vhost=vhost):
         raise HttpRefusal(404, "not_found", "queue_not_found")
 
 

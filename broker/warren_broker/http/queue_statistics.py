@@ -16,13 +16,18 @@ from warren_broker.counting.message_stats import (
     RECV_OCT,
     VHOST_COUNTED,
 )
-from warren_broker.http.calls import HttpCall, path_of
+from warren_broker.http.calls import HttpCall
 from warren_broker.http.kept_samples import KeptSamples
 from warren_broker.http.listing import columns_of
 from warren_broker.http.sample_ranges import Range, Ranges, details
+from warren_wire.admin.statistics import (
+    GetExchangeStatisticsRequest,
+    GetQueueStatisticsRequest,
+    GetVhostStatisticsRequest,
+)
 
 Statistics: TypeAlias = Sequence[Any]
-"""`management.statistic_values.QueueStatistics`, as the node answers it."""
+"""`admin_values.statistics.QueueStatistics`, as the node answers it."""
 STATISTICS_KEYS: Final = frozenset({"message_stats", *(f"{name}_details" for name in LENGTHS)})
 """Keys of a queue for which the nodes are asked."""
 VHOST_STATISTICS_KEYS: Final = STATISTICS_KEYS.union(
@@ -48,7 +53,7 @@ def wants_statistics(call: HttpCall, keys: Iterable[str] = STATISTICS_KEYS) -> b
 
 async def statistics_of(call: HttpCall, vhost: str) -> dict[str, Statistics]:
     """Return the statistics of a vhost's queues by name; those that nothing has used have none."""
-    found = await call.get("/statistics/queues", vhost=vhost)
+    found = await call.get(GetQueueStatisticsRequest(), vhost=vhost)
     return {str(one[0]): one for one in found}
 
 
@@ -56,8 +61,7 @@ async def statistics_of_one(
     call: HttpCall, vhost: str, name: str, samples: bool
 ) -> Statistics | None:
     """Return the statistics of one queue; samples: with those that the nodes have kept."""
-    asked = {"name": name, "samples": "true" if samples else "false"}
-    found = await call.get(path_of("statistics", "queues", **asked), vhost=vhost)
+    found = await call.get(GetQueueStatisticsRequest(name, samples), vhost=vhost)
     return found[0] if found else None
 
 
@@ -103,8 +107,7 @@ async def exchange_statistics(
     call: HttpCall, vhost: str, name: str = "", samples: bool = False
 ) -> dict[str, Statistics]:
     """Return the statistics of a vhost's exchanges by name, or of one; `amq.default` is "" then."""
-    asked = {"name": name, "samples": "true" if samples else "false"}
-    found = await call.get(path_of("statistics", "exchanges", **asked), vhost=vhost)
+    found = await call.get(GetExchangeStatisticsRequest(name, samples), vhost=vhost)
     return {str(one[0]): one for one in found}
 
 
@@ -127,8 +130,7 @@ async def vhost_statistics(
     call: HttpCall, name: str = "", samples: bool = False
 ) -> dict[str, Statistics]:
     """Return the statistics of the vhosts that the user sees by name, or of one."""
-    asked = {"name": name, "samples": "true" if samples else "false"}
-    found = await call.get(path_of("statistics", "vhosts", **asked))
+    found = await call.get(GetVhostStatisticsRequest(name, samples))
     return {str(one[0]): one for one in found}
 
 

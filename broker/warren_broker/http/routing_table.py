@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
-from warren_broker.admin.resource import BODY_BYTES_MAX
 from warren_broker.http.calls import HttpCall
 from warren_broker.http.replies import (
     HttpRefusal,
@@ -16,7 +15,8 @@ from warren_broker.http.replies import (
     not_authorised,
     object_not_found,
 )
-from warren_machines.metadata.permissions import INCLUDED_IN, Tag
+from warren_machines.metadata.permissions import INCLUDED_IN
+from warren_wire.admin.requests import BODY_BYTES_MAX, Tag
 from warren_wire.arguments import NAME_BYTES_MAX
 
 Answering: TypeAlias = Callable[[HttpCall], Awaitable[HttpReply]]
@@ -61,6 +61,16 @@ def http_route(path: str, **methods: Answering | Answered) -> HttpRoute:
             for method, by in methods.items()
         },
     )
+
+
+def joined(*routes: HttpRoute) -> tuple[HttpRoute, ...]:
+    """Return the routes, those for the same path as one with the methods of all."""
+    found: dict[tuple[str, ...], HttpRoute] = {}
+    for route in routes:
+        path = tuple(":" if part.startswith(":") else part for part in route.pattern)
+        known = found.get(path, route)
+        found[path] = HttpRoute(known.pattern, {**route.methods, **known.methods})
+    return tuple(found.values())
 
 
 def found_route(

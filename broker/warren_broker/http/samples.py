@@ -29,7 +29,7 @@ MESSAGE_STATS: Final = {
 """RabbitMQ's keys of `message_stats`, and the counters of the nodes."""
 
 Totals = Mapping[str, Any]
-"""`management.total_values.NodeTotals`, as the node answers it."""
+"""`admin_values.overview.NodeTotals`, as the node answers it."""
 
 
 Process: TypeAlias = tuple[str, int]

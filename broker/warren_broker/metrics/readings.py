@@ -18,7 +18,7 @@ from warren_machines.metadata.records import QueueRecord
 from warren_machines.metadata.runtime_parameters import cluster_name
 from warren_raft.runtime.group import LogPosition
 from warren_raft.types import METADATA_GROUP
-from warren_wire.admin.shovel_values import DYNAMIC, FEDERATION, STATIC
+from warren_wire.admin.shovels import DYNAMIC, FEDERATION, STATIC
 
 SHOVELS = "shovel_dynamic"
 STATIC_SHOVELS = "shovel_static"

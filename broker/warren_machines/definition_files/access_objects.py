@@ -25,7 +25,8 @@ from warren_machines.metadata.records import Grant, User, Vhost
 from warren_machines.metadata.vhost_protection import PROTECTED, protection
 from warren_machines.metadata.vhosts_and_users import check_patterns
 from warren_wire import errors
-from warren_wire.admin.user_values import DEFAULT_QUEUE_TYPES, parse_tags
+from warren_wire.admin.users import parse_tags
+from warren_wire.admin.vhosts import DEFAULT_QUEUE_TYPES
 from warren_wire.errors import InvalidArgument
 
 ALL: Final = ".*"

@@ -23,7 +23,7 @@ from warren_machines.metadata.state import MetadataState
 from warren_machines.steps import STEPS_UNBOUNDED, Steps, Work
 from warren_raft.machine import Meta
 from warren_wire import errors
-from warren_wire.admin.definition_values import ImportCount, ImportReport
+from warren_wire.admin.definitions import ImportCount, ImportReport
 
 NAMES_SHOWN_MAX: Final = 1_000
 """Objects of a report that are named, per list."""

@@ -13,7 +13,7 @@ from warren_machines.metadata.policy_index import PolicyIndex
 from warren_machines.metadata.records import Limits, Parameter, Policy, User, Vhost
 from warren_machines.metadata.state import MetadataState
 from warren_wire import errors
-from warren_wire.admin.definition_values import NotHonoured
+from warren_wire.admin.definitions import NotHonoured
 from warren_wire.arguments import NAME_BYTES_MAX, QueueDeclaration, QueueDefaults
 from warren_wire.errors import InvalidArgument, Refusal, named
 

@@ -11,6 +11,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from warren_wire import errors
+from warren_wire.admin.requests import Tag
 from warren_wire.name_patterns import BadPattern, NameMatcher, Pattern
 
 MATCHERS_KEPT_MAX = 128
@@ -23,8 +24,6 @@ Permission: TypeAlias = Literal["configure", "write", "read"]
 Kind: TypeAlias = Literal["queue", "exchange"]
 """The kind of a resource."""
 
-Tag: TypeAlias = Literal["management", "policymaker", "monitoring", "administrator"]
-"""A user tag: what a user may see and do beyond the vhosts."""
 INCLUDED_IN: dict[Tag, frozenset[str]] = {
     "management": frozenset({"management", "policymaker", "monitoring", "administrator"}),
     "policymaker": frozenset({"policymaker", "administrator"}),

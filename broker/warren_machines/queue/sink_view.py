@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from warren_machines.queue.state import QueueState, SinkRun
 
-SINKS_LISTED_MAX: Final = 500
-"""Runs in one list: Proton's values hold 65,535 parts, a run has up to 70."""
 SinkRow: TypeAlias = tuple[str, str, int, int, tuple[tuple[int, int], ...], int, int, int]
 """(sink, run, epoch, last batch or -1, ((batch, messages), …) remembered, attempts staged, their
 messages, when it is forgotten unless it is heard before, 0: not by itself)."""

@@ -9,6 +9,7 @@ from warren_machines.queue.letter_queue import REASONS
 from warren_machines.queue.ranges import COUNT_MASK, unmarked
 from warren_machines.queue.relays import KEPT_MS
 from warren_machines.queue.state import QueueState
+from warren_wire.admin.queues import EDGES_MAX
 from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, READY
 
 ViewRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
@@ -28,8 +29,6 @@ VIEW_ROWS_MAX: Final = 200_000
 """Rows of one view, so that a peer message can hold them."""
 PIECE_ROWS: Final = 50_000
 """Rows of one piece of `edges_of`: a piece has room to grow before it is read."""
-EDGES_MAX: Final = 1_000
-"""Pieces of one view."""
 
 
 class ViewTooLarge(Exception):

@@ -1,1 +1,1 @@
-"""What `/management` answers, as values; the keys are those of RabbitMQ."""
+"""What the cluster's administration says: one module per resource, values and requests, no work."""

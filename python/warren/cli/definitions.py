@@ -13,7 +13,7 @@ from warren.cli import output
 from warren.cli.target import Json, Uri, connect
 from warren.errors import UsageError
 from warren.whole_file import write_whole
-from warren_wire.admin.definition_values import ImportReport
+from warren_wire.admin.definitions import ImportReport
 
 STANDARD = "-"
 

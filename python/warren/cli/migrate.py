@@ -34,7 +34,7 @@ from warren.migration import (
     SourceQueue,
     choose,
 )
-from warren_wire.admin.definition_values import ImportReport
+from warren_wire.admin.definitions import ImportReport
 
 STEP_S = 0.5
 

@@ -13,7 +13,7 @@ from warren.cli.long_command import LongCall, long_command
 from warren.cli.target import Json, Queue, Uri, address_of, connect, shovel_uri
 from warren.errors import NotFound, UsageError
 from warren.shovels import moved_so_far
-from warren_wire.admin.queue_values import QueueInfo
+from warren_wire.admin.queues import QueueInfo
 
 queues = typer.Typer(
     no_args_is_help=True, help="List, show, declare, delete, purge queues, move messages."

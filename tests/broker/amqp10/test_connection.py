@@ -11,12 +11,14 @@ import pytest
 from proton import UNDESCRIBED, Array, Data, Message, symbol
 
 from warren_broker.access.sasl10 import AMQP_HEADER, SASL_HEADER
-from warren_broker.admin import queues as queue_resource
 from warren_broker.clients10 import connection_requests as asks
 from warren_broker.clients10.connection import Connection10
 from warren_broker.clients10.link import Limits10
 from warren_wire import errors
-from warren_wire.admin.queue_values import QueueInfo
+from warren_wire.admin import bindings as binding_resource
+from warren_wire.admin import queues as queue_resource
+from warren_wire.admin.queues import QueueInfo
+from warren_wire.admin.requests import Listed
 from warren_wire.amqp10.engine import Engine
 from warren_wire.amqp10.fetched import (
     MalformedPiece,
@@ -532,7 +534,7 @@ def asked(
     receiver.flow(10)
     request = Message(id="7", address=path, subject=method, reply_to="$me", body=body)
     client.answers[queue_resource.GetQueueRequest] = answer
-    client.answers[queue_resource.ListBindingsRequest] = answer
+    client.answers[binding_resource.ListBindingsRequest] = answer
     client.turn()
     send(sender, request.encode())
     client.turn()
@@ -564,8 +566,8 @@ def test_each_client_reads_answers_in_its_own_form(
     assert isinstance(shown.body["replicas"], list if of_warren else Array)
     assert list(shown.body["replicas"]) == ["n1", "n2"]
     assert ("leader" in shown.body) == of_warren
-    binding = queue_resource.BindingInfo("x", "q", routing_key="k")
-    bindings = queue_resource.BindingList((binding,))
+    binding = binding_resource.BindingInfo("x", "q", routing_key="k")
+    bindings = Listed((binding,))
     listed = asked(name, properties, bindings, "GET", "/bindings?src=x&dstq=q&key=k")
     assert [each["location"] for each in listed.body] == ["/bindings/src=x;dstq=q;key=k;args="]
 

@@ -10,12 +10,12 @@ from proton import Message
 from tests.broker.amqp10.test_connection import Client, attach_management, new, send
 from tests.broker.amqp10.test_links import asked, opened, received
 from tests.broker.amqp10.test_send_ahead import MESSAGE, given, session
-from warren_broker.admin.queues import GetQueueRequest
 from warren_broker.clients10 import link_requests
 from warren_broker.clients10.connection_bounds import LINKS_BEYOND_MAX, ConnectionBounds
 from warren_broker.clients10.management_link import REQUESTS_MAX
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire import errors
+from warren_wire.admin.queues import GetQueueRequest
 from warren_wire.block.block import Block, encode
 
 FEW = 10

@@ -13,7 +13,7 @@ from warren_broker.counting.message_stats import (
     Row,
     sample_width,
 )
-from warren_wire.admin.connection_values import ChannelInfo, ConnectionInfo
+from warren_wire.admin.connections import ChannelInfo, ConnectionInfo
 
 CHANNEL = ChannelInfo(1, 0, 0, 0, False, False, session=70)
 CONNECTION = ConnectionInfo(

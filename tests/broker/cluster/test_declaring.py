@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from warren_broker.admin.queues import DeclareQueueRequest
 from warren_broker.broker.declaring import DELETIONS_MAX, EMPTY, Declared, declare_and_count
 from warren_broker.counting.counters import Counters
 from warren_machines.metadata.commands import QueueIs
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import StatReply
 from warren_wire import errors
+from warren_wire.admin.queues import DeclareQueueRequest
 from warren_wire.queue_values.config import QueueConfig
 
 COUNTS = StatReply(3, 0, 0, 0, 0, 0, 0, 0, (), ())

@@ -7,7 +7,7 @@ from typing import Any
 
 from warren_broker.cluster.connections import Connections
 from warren_broker.counting.message_stats import LENGTHS, VHOST_COUNTED
-from warren_wire.admin.statistic_values import QueueStatistics
+from warren_wire.admin.statistics import QueueStatistics
 
 WIDTH = len(VHOST_COUNTED)
 

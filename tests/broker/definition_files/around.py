@@ -14,7 +14,7 @@ from warren_machines.definition_files.export import Exported, export
 from warren_machines.metadata.commands import DeclareQueue, ImportDefinitions
 from warren_machines.metadata.policy_index import PolicyIndex
 from warren_machines.steps import whole
-from warren_wire.admin.definition_values import ImportReport
+from warren_wire.admin.definitions import ImportReport
 from warren_wire.arguments import QueueDeclaration, QueueDefaults
 
 SAMPLES = Path(__file__).with_name("samples")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from broker.queue.world import Queue, config
-from warren_broker.admin.dispatch import parse_request
 from warren_broker.transfers.federation.exchange_rules import travelled
 from warren_broker.transfers.federation.links import has_demand
 from warren_machines.metadata.records import Parameter
@@ -20,6 +19,7 @@ from warren_machines.metadata.upstreams import (
 )
 from warren_machines.queue.commands import Cancel, Checkout, Get, Settle
 from warren_machines.queue.filter_commands import Judge, Judged
+from warren_wire.admin.resources import parse_request
 from warren_wire.errors import InvalidArgument
 from warren_wire.links.definition import parse_shovel
 from warren_wire.policy_keys import check_policy

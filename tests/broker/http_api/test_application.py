@@ -21,7 +21,7 @@ BASIC = b"Basic " + base64.b64encode(b"user:secret")
 
 
 class PlayedNode:
-    """Answers by method and path; what it has no answer for is 404. asked: all requests."""
+    """Answers by route; what it has no answer for is 404. asked: all requests."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = {"GET /whoami": (200, {"name": "user", "tags": ["management"]}), **answers}
@@ -30,7 +30,7 @@ class PlayedNode:
     async def ask(self, asked: NodeAsk) -> NodeReply:
         """See NodeLink."""
         self.asked.append(asked)
-        answer = self.answers.get(f"{asked.method} {asked.path}", (404, "none", "amqp:not-found"))
+        answer = self.answers.get(asked.route, (404, "none", "amqp:not-found"))
         if isinstance(answer, Exception):
             raise answer
         return NodeReply(0, *answer)
@@ -144,7 +144,7 @@ def test_a_large_body_is_for_those_alone_who_may_send_one() -> None:
         node = PlayedNode()
         status, body, _ = request(node, "POST", path, settings=large)
         assert (status, body["error"]) == (401, "not_authorised"), "its body never ends"
-        assert [one.path for one in node.asked] == ["/whoami"]
+        assert [one.route for one in node.asked] == ["GET /whoami"]
 
 
 def test_of_a_large_body_only_what_is_asked_for_is_decoded(monkeypatch: Any) -> None:
@@ -189,7 +189,7 @@ def test_of_a_large_body_only_what_is_asked_for_is_decoded(monkeypatch: Any) -> 
     ],
 )
 def test_refusals_have_rabbitmqs_form(answer: Any, status: int, error: str) -> None:
-    node = PlayedNode(**{"PUT /queues/q": answer})
+    node = PlayedNode(**{"PUT /queues/:queue": answer})
     found, body, _ = request(node, "PUT", "/api/queues/v/q", b"{}")
     assert (found, body["error"]) == (status, error) and body["reason"]
 
@@ -226,7 +226,7 @@ def test_a_page_of_another_site_cannot_have_a_browser_post(
     given: dict[bytes, bytes], status: int
 ) -> None:
     """A browser sends JSON of another site's page only if the answer to OPTIONS permits it."""
-    node = PlayedNode(**{"POST /nodes/n/drain": (200, {})})
+    node = PlayedNode(**{"POST /nodes/:node/drain": (200, {})})
     found, body, _ = request(node, "POST", "/api/nodes/n/drain", b"", headers=given)
     assert found == status
     if status == 415:
@@ -237,16 +237,17 @@ def test_a_page_of_another_site_cannot_have_a_browser_post(
 
 def test_a_connection_is_closed_with_the_reason_of_the_header() -> None:
     path = "/connections/a%20-%3E%20b"
-    node = PlayedNode(**{f"DELETE {path}?reason=too+old": (204, None)})
+    node = PlayedNode(**{"DELETE /connections/:connection": (204, None)})
     given = {b"x-reason": b"too old"}
     assert request(node, "DELETE", f"/api{path}", b"", headers=given)[0] == 204
+    assert node.asked[-1].fields == {"connection": "a -> b", "reason": "too old"}
 
 
 def test_lists_over_vhosts_leave_out_what_is_hidden_or_gone() -> None:
     node = PlayedNode(**{"GET /vhosts": (200, [{"name": "a"}, {"name": "b"}])})
 
     async def of_vhost(asked: NodeAsk) -> NodeReply:
-        if asked.path == "/bindings":
+        if asked.route == "GET /bindings":
             if asked.vhost == "a":
                 return NodeReply(0, 404, "hidden", HIDDEN_CONDITION)
             one = {"source": "x", "destination_queue": "q", "binding_key": "k", "arguments": {}}

@@ -16,7 +16,7 @@ from warren_broker.http.frames import (
     NodeReply,
     ReceivedAsk,
     decode_ask,
-    decode_body,
+    decode_fields,
     decode_job,
     decode_reply,
     encode_frame,
@@ -24,12 +24,12 @@ from warren_broker.http.frames import (
 from warren_wire.amqp10.proton import uint, ulong
 from warren_wire.errors import FrameError
 
-ASK = NodeAsk(7, "[::1]:9", "user", "secret", "PUT", "/queues/q", {"a": [1, b"x"]}, "/")
+ASK = NodeAsk(7, "[::1]:9", "user", "secret", "PUT /queues/:queue", {"a": [1, b"x"]}, "/")
 
 
 def sent(ask: ReceivedAsk) -> NodeAsk:
-    """The request that was sent, with its body decoded."""
-    fields = {**msgspec.structs.asdict(ask), "body": decode_body(ask)}
+    """The request that was sent, with its fields decoded."""
+    fields = {**msgspec.structs.asdict(ask), "fields": decode_fields(ask)}
     return NodeAsk(**fields)
 
 

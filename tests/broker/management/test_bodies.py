@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from warren_broker.admin.claims import GO_ON_AFTER_MAX, OpenClaimRequest, ReleaseClaimRequest
-from warren_broker.admin.delayed import EndDelayRequest
-from warren_broker.admin.dispatch import parse_request
-from warren_broker.admin.queues import DeclareQueueRequest, RetryDelayedRequest
-from warren_broker.admin.relays import ReleaseRelayRequest
-from warren_broker.admin.resource import INT64_MAX
-from warren_broker.admin.sinks import ForgetSinkRequest, ListSinksRequest
-from warren_broker.admin.views import ViewEdgesRequest
+from warren_wire.admin.claims import GO_ON_AFTER_MAX, OpenClaimRequest, ReleaseClaimRequest
+from warren_wire.admin.delayed import EndDelayRequest
+from warren_wire.admin.queues import DeclareQueueRequest, RetryDelayedRequest, ViewEdgesRequest
+from warren_wire.admin.relays import ReleaseRelayRequest
+from warren_wire.admin.requests import INT64_MAX
+from warren_wire.admin.resources import parse_request
+from warren_wire.admin.sinks import ForgetSinkRequest, ListSinksRequest
 from warren_wire.arguments import DURATION_MS_MAX
 from warren_wire.errors import InvalidArgument
 
@@ -30,7 +29,7 @@ def test_keys_that_are_absent_or_none_have_their_defaults() -> None:
     retry = parse_request("POST", "/queues/q%2F1/messages/delayed/retry", None)
     assert retry == RetryDelayedRequest("q/1")
     ended = parse_request("DELETE", "/queues/q%2F1/messages/delayed/7-8-9", None)
-    assert ended == EndDelayRequest("q/1", (7, 8, 9), True)
+    assert ended == EndDelayRequest("q/1", "7-8-9", True)
     cut = parse_request("GET", "/queues/q%2F1/view?states=ready,dead&pieces=7", None)
     assert cut == ViewEdgesRequest("q/1", ("ready", "dead"), 7)
     listed = parse_request("GET", "/queues/q%2F1/sinks?sink=a%20b&run=r&count=7", None)

@@ -10,20 +10,18 @@ import msgspec
 import pytest
 from proton import Message
 
-from warren_broker.admin import members as m
-from warren_broker.admin import resource
+from warren_broker.admin.answers import rendered, shown_value
 from warren_broker.admin.caller import Asker
-from warren_broker.admin.connection_service import CONNECTIONS_LISTED_MAX
-from warren_broker.admin.dispatch import parse_request, render_result
-from warren_broker.admin.member_service import MEMBER_HANDLERS
+from warren_broker.admin.connections import CONNECTIONS_LISTED_MAX
 from warren_broker.clients10.client10 import _HANDLERS as HANDLERS
 from warren_broker.cluster.membership.node_service import NodeService
 from warren_broker.cluster.membership.service import MemberService
 from warren_machines.metadata.commands import Deleted, DeleteQueue
 from warren_machines.metadata.permissions import Permissions
 from warren_wire import errors
-from warren_wire.admin import membership as v
-from warren_wire.admin.connection_values import ConnectionInfo
+from warren_wire.admin import members as v
+from warren_wire.admin.connections import ConnectionInfo
+from warren_wire.admin.resources import REQUESTS, parse_request
 
 NODE = v.NodeInfo("w-2", "h:1", True, False, False, "follower", 3, 1, 0, 0)
 MEMBER = v.MemberInfo("w-2", "learner", "snapshot", False, 5, 7, 1000, 1 << 33)
@@ -121,7 +119,7 @@ class World:
         except errors.Refusal as refusal:
             answers.append(refusal)
         (answer,) = answers
-        return render_result(request, answer)
+        return rendered(request, answer)
 
 
 PATTERNS = {"vhost_pattern": "^a", "queue_pattern": "x+"}
@@ -319,7 +317,7 @@ def test_queues_with_names_out_of_the_paths_are_still_queues() -> None:
 
 
 def test_every_request_has_its_handler_and_every_call_its_request() -> None:
-    assert set(MEMBER_HANDLERS) == set(m.AnyMemberRequest.__args__)
+    assert set(HANDLERS) >= set(REQUESTS)
     calls = {name for name in (*dir(MemberService), *dir(NodeService)) if not name.startswith("_")}
     assert calls >= set(VALUES)
 
@@ -368,7 +366,7 @@ def test_as_many_connections_as_an_answer_takes_fit_into_one_message() -> None:
         *(False, 1, 10, 10, 60, 0, 0, 0, "x", said),
         rates=(0.0, 0.0),
     )
-    body = [resource.plain_value(one)] * CONNECTIONS_LISTED_MAX
+    body = [shown_value(one)] * CONNECTIONS_LISTED_MAX
     assert proton_round_trip(body) == body
 
 

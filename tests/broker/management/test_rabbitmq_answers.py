@@ -5,20 +5,15 @@ from __future__ import annotations
 import pytest
 from proton import Array
 
-from warren_broker.admin.queues import (
-    BindingInfo,
-    BindRequest,
-    DeclareExchangeRequest,
-    DeclareQueueRequest,
-    GetQueueRequest,
-    render_queue,
-)
+from warren_broker.admin.answers import shown_value
 from warren_broker.admin.rabbitmq_answers import as_rabbitmq
-from warren_broker.admin.resource import ManagementRequest
 from warren_wire import errors
-from warren_wire.admin.queue_values import QueueInfo
+from warren_wire.admin.bindings import BindRequest
+from warren_wire.admin.exchanges import DeclareExchangeRequest
+from warren_wire.admin.queues import DeclareQueueRequest, GetQueueRequest, QueueInfo
+from warren_wire.admin.requests import AdminRequest
 
-BIND = BindRequest(BindingInfo("amq.direct", "q", "queue", "k"))
+BIND = BindRequest("amq.direct", "q", "", "k")
 MISSING = errors.no_queue("q", "/")
 LOCKED = errors.locked_queue("q", "/")
 INEQUIVALENT = errors.PreconditionFailed("inequivalent arg 'type'")
@@ -34,13 +29,13 @@ INEQUIVALENT = errors.PreconditionFailed("inequivalent arg 'type'")
         (DeclareQueueRequest("q"), LOCKED, 400),
         (DeclareQueueRequest("q"), INEQUIVALENT, 409),
         (DeclareQueueRequest("q"), errors.InvalidArgument("invalid arg 'x-expires'"), 409),
-        (ManagementRequest(), errors.InvalidArgument("a key of the body"), 400),
+        (AdminRequest(), errors.InvalidArgument("a key of the body"), 400),
         (DeclareExchangeRequest("x", kind="fanout"), INEQUIVALENT, 409),
         (DeclareExchangeRequest("x", kind="none"), errors.PreconditionFailed("unknown type"), 400),
     ],
 )
 def test_refusals_have_rabbitmqs_status(
-    request_made: ManagementRequest, refusal: errors.Refusal, status: int
+    request_made: AdminRequest, refusal: errors.Refusal, status: int
 ) -> None:
     found, _ = as_rabbitmq(request_made, refusal, (refusal.http_status, None))
     assert found == status
@@ -69,7 +64,7 @@ def test_a_queues_type_is_among_its_arguments(
         replicas=("n1",),
     )
     request = GetQueueRequest("q")
-    status, body = as_rabbitmq(request, info, (200, render_queue(info)))
+    status, body = as_rabbitmq(request, info, (200, shown_value(info)))
     assert status == 200
     assert body["arguments"] == shown
     assert isinstance(body["replicas"], Array)

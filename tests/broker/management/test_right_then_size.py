@@ -11,9 +11,9 @@ import pytest
 from broker.amqp10.test_connection import Client, attach_management, send
 from broker.management.world import ManagementWorld
 from warren_broker.admin import definitions
-from warren_broker.admin.dispatch import ROUTES, find_route
-from warren_broker.admin.resource import BODY_BYTES_MAX, BODY_PARTS_MAX
 from warren_broker.clients10.connection import Connection10
+from warren_wire.admin.requests import BODY_BYTES_MAX, BODY_PARTS_MAX
+from warren_wire.admin.resources import ROUTES, find_route
 from warren_wire.amqp10.proton import Message
 from warren_wire.amqp10.request import RequestMessage
 from warren_wire.errors import AccessRefused, InvalidArgument
@@ -32,7 +32,7 @@ def refused(tag: str, what: str) -> None:
 
 
 def test_what_is_put_or_posted_has_a_tag_where_permissions_do_not_decide() -> None:
-    taking = [one for one in ROUTES if one.method in ("PUT", "POST")]
+    taking = [one for one, _ in ROUTES.values() if one.method in ("PUT", "POST")]
     untagged = [one for one in taking if one.tag is None]
     assert {one.pattern[0] for one in untagged} == UNTAGGED
     large = {one.shown for one in untagged if one.bytes_max > BODY_BYTES_MAX}

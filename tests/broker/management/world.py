@@ -7,18 +7,15 @@ from typing import Any
 
 from broker.definition_files.around import SEAL
 from broker.metadata.world import World as Metadata
+from warren_broker.admin.answers import rendered
 from warren_broker.admin.caller import Asker
-from warren_broker.admin.definition_service import DEFINITION_HANDLERS
-from warren_broker.admin.dispatch import parse_request, render_result
-from warren_broker.admin.limit_service import LIMIT_HANDLERS
-from warren_broker.admin.policy_service import POLICY_HANDLERS
-from warren_broker.admin.user_service import USER_HANDLERS
+from warren_broker.admin.resources import HANDLERS
 from warren_machines.metadata import commands
 from warren_machines.metadata.permissions import Permissions
 from warren_machines.metadata.records import Grant, User, Vhost
 from warren_wire import errors
-
-HANDLERS = {**USER_HANDLERS, **POLICY_HANDLERS, **LIMIT_HANDLERS, **DEFINITION_HANDLERS}
+from warren_wire.admin.requests import AdminRequest
+from warren_wire.admin.resources import parse_request
 
 
 class ManagementWorld:
@@ -69,7 +66,7 @@ class ManagementWorld:
             seal=SEAL,
             firehose=SimpleNamespace(start=self.traced.add, stop=self.traced.discard),
         )
-        request: Any = None
+        request: Any = AdminRequest()
         try:
             request = parse_request(method, path, body)
             asker = Asker(broker, "/", self.user, 1, lambda call: call)
@@ -77,4 +74,4 @@ class ManagementWorld:
         except errors.Refusal as refusal:
             answers.append(refusal)
         (answer,) = answers
-        return render_result(request, answer)
+        return rendered(request, answer)

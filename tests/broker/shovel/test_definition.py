@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from warren_broker.admin.dispatch import parse_request
+from warren_wire.admin.resources import parse_request
 from warren_wire.errors import InvalidArgument
 from warren_wire.links.definition import ShovelDefinition, parse_shovel, with_pause
 from warren_wire.links.uris import parse_shovel_uri, without_passwords

@@ -21,7 +21,7 @@ from warren_broker.transfers.shovel.sealed_uris import SEALED_1, UriSeal
 from warren_broker.transfers.shovel.shovels import described
 from warren_machines.metadata.records import Parameter
 from warren_machines.metadata.upstreams import upstreams_of
-from warren_wire.admin.shovel_values import STARTING, TERMINATED
+from warren_wire.admin.shovels import STARTING, TERMINATED
 from warren_wire.errors import InternalError, InvalidArgument
 from warren_wire.links.uris import HIDDEN, parse_shovel_uri, without_passwords
 

@@ -26,7 +26,7 @@ from warren_broker.transfers.shovel.supervisor import (
     Supervisor,
 )
 from warren_machines.metadata.records import Parameter
-from warren_wire.admin.shovel_values import DONE, RUNNING, STARTING, TERMINATED, ShovelInfo
+from warren_wire.admin.shovels import DONE, RUNNING, STARTING, TERMINATED, ShovelInfo
 from warren_wire.links.definition import ShovelEnd
 from warren_wire.links.uris import ClusterPlaces
 from warren_wire.quoting import SHOWN_CHARACTERS_MAX

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
 from sim.whole.people import VHOST, Person
-from warren_wire.admin import membership as values
+from warren_wire.admin import members as values
 from warren_wire.errors import Refusal
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from warren_machines.metadata.records import ClusterNode, QueueRecord
 from warren_raft.core.quorum import majority
 from warren_raft.types import METADATA_GROUP
 from warren_wire import errors
-from warren_wire.admin import membership as values
+from warren_wire.admin import members as values
 
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]

@@ -31,7 +31,7 @@ from warren_machines.metadata import commands
 from warren_machines.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
 from warren_wire import errors
-from warren_wire.admin import membership as values
+from warren_wire.admin import members as values
 from warren_wire.name_patterns import BadPattern, NameMatcher, Pattern
 
 log = logging.getLogger(__name__)

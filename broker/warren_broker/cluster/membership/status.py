@@ -14,7 +14,7 @@ from warren_machines.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
-from warren_wire.admin.membership import MemberInfo, MemberState, QueueMembers, Role
+from warren_wire.admin.members import MemberInfo, MemberState, QueueMembers, Role
 
 STATUS_PATIENCE_MS = 2_000
 """A leader that does not answer within this time counts as none."""

@@ -10,7 +10,7 @@ import msgspec
 from warren_broker.transfers.shovel.supervisor import ManagedShovel, Supervisor
 from warren_machines.metadata.records import Parameter
 from warren_machines.metadata.upstreams import CONSUMER_TAG, Upstream
-from warren_wire.admin.shovel_values import FEDERATION, TERMINATED, ShovelInfo
+from warren_wire.admin.shovels import FEDERATION, TERMINATED, ShovelInfo
 from warren_wire.errors import Refusal
 from warren_wire.links.definition import parse_shovel
 from warren_wire.quoting import SHOWN_CHARACTERS_MAX, quoted

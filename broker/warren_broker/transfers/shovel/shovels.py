@@ -24,7 +24,7 @@ from warren_broker.transfers.shovel.static import StaticShovels, shovel_owner
 from warren_broker.transfers.shovel.supervisor import Key, ManagedShovel, Supervisor
 from warren_machines.metadata.commands import DeleteParameter
 from warren_machines.metadata.records import Parameter
-from warren_wire.admin.shovel_values import (
+from warren_wire.admin.shovels import (
     FEDERATION,
     PAUSED,
     RUNNING,

@@ -17,7 +17,7 @@ from warren_broker.transfers.shovel.process import ShovelProcess, WorkerStatus
 from warren_broker.transfers.shovel.sealed_uris import UriSeal
 from warren_machines.metadata.records import Parameter
 from warren_raft.types import METADATA_GROUP
-from warren_wire.admin.shovel_values import DONE, PAUSED, RUNNING, STARTING, TERMINATED, ShovelInfo
+from warren_wire.admin.shovels import DONE, PAUSED, RUNNING, STARTING, TERMINATED, ShovelInfo
 from warren_wire.links.definition import parse_shovel
 from warren_wire.links.uris import ShovelUri
 from warren_wire.quoting import SHOWN_CHARACTERS_MAX

@@ -23,7 +23,7 @@ from pika.adapters.select_connection import IOLoop
 from warren_broker.transfers.federation.exchange_rules import Bound, ClusterExchange, ExchangeLink
 from warren_broker.transfers.shovel.process import BINDINGS, FETCH, REMOVE
 from warren_broker.transfers.shovel.transfer import LinkOptions, ShovelProgress, Transfer
-from warren_wire.admin.shovel_values import DONE, RUNNING, STARTING, TERMINATED
+from warren_wire.admin.shovels import DONE, RUNNING, STARTING, TERMINATED
 from warren_wire.errors import Refusal
 from warren_wire.links.definition import ShovelDefinition, ShovelEnd, parse_shovel
 from warren_wire.links.uris import ShovelUri

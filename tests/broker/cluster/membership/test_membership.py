@@ -19,7 +19,7 @@ from broker.cluster.membership.clusters import (
 )
 from broker.cluster.universe import Universe
 from warren_wire import errors
-from warren_wire.admin import membership as values
+from warren_wire.admin import members as values
 
 # ------------------------------------------------------------------ members
 

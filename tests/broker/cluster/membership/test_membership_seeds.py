@@ -10,7 +10,7 @@ import pytest
 
 from broker.cluster.membership.clusters import QUORUM, declaration, gone, settled
 from broker.cluster.universe import Universe
-from warren_wire.admin import membership as values
+from warren_wire.admin import members as values
 
 SEEDS = int(os.environ.get("WARREN_MEMBERSHIP_SEEDS", "12"))
 MOVES = 60

@@ -7,7 +7,7 @@ import pytest
 from broker.cluster.membership import clusters
 from broker.cluster.universe import Universe
 from warren_wire import errors
-from warren_wire.admin import membership as values
+from warren_wire.admin import members as values
 
 
 @pytest.mark.specification("quorum-queues: the forget_cluster_node command will automatically")

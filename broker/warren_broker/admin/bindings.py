@@ -1,0 +1,71 @@
+"""Handlers of the requests for bindings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_machines.metadata import commands as metadata
+from warren_machines.metadata.view import MetadataView
+from warren_wire import errors
+from warren_wire.admin import bindings as requests
+from warren_wire.admin.bindings import BindingInfo
+from warren_wire.admin.requests import Listed, Performed
+
+
+def _binding(asker: Asker, binding: BindingInfo) -> dict[str, Any]:
+    to_queue = binding.destination_kind == "queue"
+    asker.access.bind(binding.source, binding.destination, to_queue, binding.routing_key)
+    return asker.broker.binding(
+        asker.vhost,
+        binding.source,
+        binding.destination,
+        to_queue,
+        binding.routing_key,
+        binding.arguments,
+        asker.connection,
+    )
+
+
+@handles(requests.BindRequest)
+def _bind(asker: Asker, request: requests.BindRequest, answer: Answer) -> None:
+    def done(reply: Any) -> None:
+        answer(reply if isinstance(reply, errors.Refusal) else Performed())
+
+    asker.broker.bind(metadata.Bind(**_binding(asker, request.binding)), asker.guard(done))
+
+
+@handles(requests.UnbindRequest)
+def _unbind(asker: Asker, request: requests.UnbindRequest, answer: Answer) -> None:
+    asker.define(metadata.Unbind(**_binding(asker, request.binding)), answer)
+
+
+@handles(requests.ListBindingsRequest)
+def _list_bindings(asker: Asker, request: requests.ListBindingsRequest, answer: Answer) -> None:
+    to_queue = None if request.queue is request.exchange else request.queue is not None
+    destination = request.exchange if request.queue is None else request.queue
+    if not asker.access.has_tag("management"):
+        # A client looks for its own binding before it removes one with arguments.
+        if not request.source or not destination:
+            asker.access.must_be("management", "see bindings of no named source and destination")
+        else:
+            key = request.routing_key or ""
+            asker.access.bind(request.source, destination, bool(to_queue), key)
+    found = MetadataView(asker.broker.definitions.state).bindings(
+        asker.vhost, request.source, destination, to_queue, request.routing_key
+    )
+    answer(
+        Listed(
+            tuple(
+                BindingInfo(
+                    binding.source,
+                    binding.destination,
+                    "queue" if binding.to_queue else "exchange",
+                    binding.routing_key,
+                    binding.arguments,
+                )
+                for binding in found
+            )
+        )
+    )

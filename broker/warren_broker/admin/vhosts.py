@@ -1,0 +1,133 @@
+"""Handlers of the requests for vhosts. Every change is logged with the requesting user.
+
+`server.eviction` disconnects the clients concerned.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.handlers import handles
+from warren_broker.admin.users import answer_list
+from warren_machines.definition_files.access_objects import ALL
+from warren_machines.metadata import commands as metadata
+from warren_machines.metadata import vhost_protection
+from warren_machines.metadata.records import Grant, Vhost
+from warren_machines.metadata.state import MetadataState
+from warren_wire import errors
+from warren_wire.admin import vhosts as m
+from warren_wire.admin.requests import Performed, Put, Shown
+from warren_wire.quoting import quoted
+
+log = logging.getLogger(__name__)
+
+
+def vhost_of(state: MetadataState, name: str) -> Vhost:
+    """Return a vhost of the definitions; raises NotFound."""
+    found = state.scopes.get(name)
+    if found is None:
+        raise errors.NotFound(f"no vhost '{name}'")
+    return found.vhost
+
+
+def _shown_vhost(asker: Asker, vhost: Vhost) -> m.VhostInfo:
+    kind: str = asker.broker.default_queue_type(vhost.name)
+    if kind == "replicated":
+        kind = "undefined"
+    traced = vhost.name in asker.broker.traced_vhosts
+    kept = vhost_protection.protected(asker.broker.definitions.state, vhost.name)
+    return m.VhostInfo(vhost.name, vhost.description, vhost.tags, kind, traced, kept)
+
+
+@handles(m.ListVhostsRequest)
+def _list_vhosts(asker: Asker, request: m.ListVhostsRequest, answer: Answer) -> None:
+    asker.access.must_be("management", "see vhosts")
+    state, all_of_them = asker.broker.definitions.state, asker.access.has_tag("monitoring")
+    answer_list(
+        answer,
+        (
+            _shown_vhost(asker, state.scopes[name].vhost)
+            for name in sorted(state.scopes)
+            if all_of_them or asker.access.held_in(name) is not None
+        ),
+    )
+
+
+@handles(m.GetVhostRequest)
+def _get_vhost(asker: Asker, request: m.GetVhostRequest, answer: Answer) -> None:
+    state = asker.broker.definitions.state
+    if asker.access.held_in(request.vhost) is None:
+        asker.access.must_be("monitoring", "see vhosts of others")
+    asker.access.must_be("management", "see vhosts")
+    answer(Shown(_shown_vhost(asker, vhost_of(state, request.vhost))))
+
+
+@handles(m.PutVhostRequest)
+def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None:
+    asker.access.must_be("administrator", "change vhosts")
+    scope = asker.broker.definitions.state.scopes.get(request.vhost)
+    known = scope.vhost if scope is not None else Vhost(request.vhost)
+    wanted = Vhost(
+        request.vhost,
+        known.description if request.description is None else request.description,
+        known.tags if request.tags is None else request.tags,
+        known.default_queue_type
+        if request.default_queue_type is None
+        else request.default_queue_type,
+    )
+    what = f"{'change' if scope else 'add'} vhost {quoted(request.vhost)}"
+    grant = Grant(request.vhost, asker.user, ALL, ALL, ALL)
+
+    def there(result: Any) -> None:
+        if request.tracing is not None and not isinstance(result, errors.Refusal):
+            _set_tracing(asker, request.vhost, request.tracing)
+        answer(result)
+
+    def done(result: Any) -> None:
+        if isinstance(result, errors.Refusal) or scope is not None or asker.rights is not None:
+            there(result)  # a token's rights are those that it says
+        else:  # as in RabbitMQ: otherwise no user could use it
+            asker.change(f"{what}: all permissions in it", metadata.PutGrant(grant), there, result)
+
+    asker.change(what, metadata.PutVhost(wanted), done, Put(scope is None))
+
+
+@handles(m.TraceVhostRequest)
+def _trace_vhost(asker: Asker, request: m.TraceVhostRequest, answer: Answer) -> None:
+    asker.access.must_be("administrator", "trace messages")
+    vhost_of(asker.broker.definitions.state, request.vhost)
+    _set_tracing(asker, request.vhost, request.on)
+    answer(Performed())
+
+
+def _set_tracing(asker: Asker, vhost: str, on: bool) -> None:
+    firehose = asker.broker.firehose
+    (firehose.start if on else firehose.stop)(vhost)
+    log.info(
+        "user %s: tracing of vhost %s is %s on this node",
+        quoted(asker.user),
+        quoted(vhost),
+        "on" if on else "off",
+    )
+
+
+@handles(m.ProtectVhostRequest)
+def _protect_vhost(asker: Asker, request: m.ProtectVhostRequest, answer: Answer) -> None:
+    asker.access.must_be("administrator", "protect vhosts")
+    vhost_of(asker.broker.definitions.state, request.vhost)
+    what = (
+        f"{'protect' if request.on else 'no longer protect'} vhost {quoted(request.vhost)} from "
+        "deletion"
+    )
+    flag = vhost_protection.protection(request.vhost, request.on)
+    asker.change(what, metadata.PutParameter(flag), answer)
+
+
+@handles(m.DeleteVhostRequest)
+def _delete_vhost(asker: Asker, request: m.DeleteVhostRequest, answer: Answer) -> None:
+    asker.access.must_be("administrator", "delete vhosts")
+    vhost_of(asker.broker.definitions.state, request.vhost)
+    what = f"delete vhost {quoted(request.vhost)} with everything in it"
+    asker.change(what, metadata.DeleteVhost(request.vhost), answer)

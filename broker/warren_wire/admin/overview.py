@@ -1,0 +1,123 @@
+"""The cluster and its alarms, what its nodes count, and the requests for it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from warren_wire.admin.requests import AdminRequest, Result, route, seen
+
+API_VERSION = 2
+"""2: a sink's batches belong to runs, published by name and number of blocks; 1: without runs."""
+
+
+class OverviewNode(msgspec.Struct, frozen=True):
+    """A node as the answering node sees it."""
+
+    name: str
+    address: str
+    alive: bool
+
+
+class Overview(Result, frozen=True):
+    """The answering node and its cluster.
+
+    api  version of the requests that `/management` supports: API_VERSION
+    cluster_name  the name under which the cluster is shown; "": `cluster`, its own
+    """
+
+    node: str
+    cluster: str
+    version: str
+    nodes: tuple[OverviewNode, ...]
+    api: Annotated[int, seen(amqp="uint")] = API_VERSION
+    cluster_name: str = ""
+
+
+class AlarmInfo(msgspec.Struct, frozen=True):
+    """A resource on which a node is low: memory or disk."""
+
+    node: str
+    resource: str
+
+
+class LedTotals(msgspec.Struct, frozen=True):
+    """Sums over the queues of a vhost that a node leads; messages: all but staged ones."""
+
+    messages: int = 0
+    messages_ready: int = 0
+    messages_unacknowledged: int = 0
+    consumers: int = 0
+
+
+class NodeTotals(msgspec.Struct, frozen=True):
+    """What a node counts.
+
+    boot      differs from one start of the node to the next
+    at_ms     of the node's own clock, which goes evenly: for differences
+    counters  since its start (`counters.FAMILIES`), each the sum over its labels
+    vhosts    sums over the queues that it leads
+    connections, channels  with an open vhost; of AMQP 0.9.1
+    mem_used … uptime      of the process and its disk, in bytes and milliseconds
+    """
+
+    node: str
+    boot: int
+    at_ms: int
+    counters: dict[str, int]
+    vhosts: dict[str, LedTotals]
+    connections: int
+    channels: int
+    mem_used: int
+    mem_limit: int
+    disk_free: int
+    disk_free_limit: int
+    fd_total: int
+    os_pid: int
+    processors: int
+    uptime: int
+    fd_used: int = 0
+    sockets_used: int = 0
+
+
+class DefinedTotals(msgspec.Struct, frozen=True):
+    """Numbers of objects that a vhost has by the definitions."""
+
+    queues: int
+    exchanges: int
+
+
+class ClusterTotals(msgspec.Struct, frozen=True):
+    """The vhosts that the user sees, and what the nodes within reach count in them.
+
+    nodes  with counters and numbers of clients for those with the tag `monitoring` alone
+    """
+
+    vhosts: dict[str, DefinedTotals]
+    nodes: tuple[NodeTotals, ...] = ()
+
+
+class GetOverviewRequest(AdminRequest[dict[str, Any]], frozen=True):
+    """Return the answering node, its cluster and the cluster's nodes. Answer: Overview."""
+
+    ROUTES: ClassVar = (route("GET /overview"),)
+
+
+class ListAlarmsRequest(AdminRequest[list[AlarmInfo]], frozen=True):
+    """Return the resource alarms by node and resource; any tag may see them.
+
+    Answer: Listed (AlarmInfo).
+    """
+
+    ROUTES: ClassVar = (route("GET /alarms"),)
+
+
+class GetTotalsRequest(AdminRequest[ClusterTotals], frozen=True):
+    """Return what the nodes count, for the HTTP API's overview. Answer: Shown (ClusterTotals).
+
+    counts  False: no node is asked
+    """
+
+    ROUTES: ClassVar = (route("GET /totals"),)
+    counts: bool = True

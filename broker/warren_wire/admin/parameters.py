@@ -1,0 +1,77 @@
+"""Runtime parameters, those of vhosts and global ones, and the requests for them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from warren_wire.admin.requests import AdminRequest, Name, route
+
+
+class ParameterInfo(msgspec.Struct, frozen=True):
+    """A runtime parameter of a vhost."""
+
+    vhost: str
+    component: str
+    name: str
+    value: Any
+
+
+class GlobalParameterInfo(msgspec.Struct, frozen=True):
+    """A global runtime parameter."""
+
+    name: str
+    value: Any
+
+
+class ListParametersRequest(AdminRequest[list[ParameterInfo]], frozen=True):
+    """Return parameters by vhost, component and name; None: of all. Answer: Listed."""
+
+    ROUTES: ClassVar = (
+        route("GET /parameters/:component/:vhost", http=True),
+        route("GET /parameters/:component", http=True),
+        route("GET /parameters", http=True),
+    )
+    component: str | None = None
+    vhost: str | None = None
+
+
+class PutParameterRequest(AdminRequest[None], frozen=True):
+    """Add or replace a parameter. Answer: Put."""
+
+    ROUTES: ClassVar = (route("PUT /parameters/:component/:vhost/:name", "policymaker"),)
+    component: str
+    vhost: Name
+    name: Name
+    value: Any
+
+
+class DeleteParameterRequest(AdminRequest[None], frozen=True):
+    """Remove a parameter; 404. Answer: Performed."""
+
+    ROUTES: ClassVar = (route("DELETE /parameters/:component/:vhost/:name"),)
+    component: str
+    vhost: Name
+    name: str
+
+
+class ListGlobalParametersRequest(AdminRequest[list[GlobalParameterInfo]], frozen=True):
+    """Return the global parameters, by name. Answer: Listed (GlobalParameterInfo)."""
+
+    ROUTES: ClassVar = (route("GET /global-parameters", http=True),)
+
+
+class PutGlobalParameterRequest(AdminRequest[None], frozen=True):
+    """Add or replace a global parameter. Answer: Put."""
+
+    ROUTES: ClassVar = (route("PUT /global-parameters/:name", "administrator"),)
+    name: Name
+    value: Any
+
+
+class DeleteGlobalParameterRequest(AdminRequest[None], frozen=True):
+    """Remove a global parameter; 404. Answer: Performed."""
+
+    ROUTES: ClassVar = (route("DELETE /global-parameters/:name"),)
+    name: str

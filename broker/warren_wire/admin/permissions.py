@@ -1,0 +1,117 @@
+"""Permissions and topic permissions, and the requests for them; the keys are RabbitMQ's.
+
+Each pattern must be found in a name to allow it: ".*" allows all, "^$" nothing.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Generic, TypeVar
+
+import msgspec
+
+from warren_wire.admin.requests import AdminRequest, Name, route
+
+T = TypeVar("T")
+
+
+class PermissionInfo(msgspec.Struct, frozen=True):
+    """A user's permissions in a vhost: regular expressions over the names of resources."""
+
+    user: str
+    vhost: str
+    configure: str
+    write: str
+    read: str
+
+
+class TopicPermissionInfo(msgspec.Struct, frozen=True):
+    """A user's topic permissions: regular expressions over routing keys of a topic exchange."""
+
+    user: str
+    vhost: str
+    exchange: str
+    write: str
+    read: str
+
+
+class ListPermissionsRequest(AdminRequest[list[PermissionInfo]], frozen=True):
+    """Return the permissions by vhost and user; None: of all. Answer: Listed (PermissionInfo)."""
+
+    ROUTES: ClassVar = (
+        route("GET /users/:user/permissions", http=True),
+        route("GET /vhosts/:vhost/permissions", http=True),
+        route("GET /permissions", http=True),
+    )
+    vhost: str | None = None
+    user: str | None = None
+
+
+class ListTopicPermissionsRequest(AdminRequest[list[TopicPermissionInfo]], frozen=True):
+    """Return the topic permissions by vhost, user, exchange; None: of all.
+
+    Answer: Listed (TopicPermissionInfo).
+    """
+
+    ROUTES: ClassVar = (
+        route("GET /users/:user/topic-permissions", http=True),
+        route("GET /vhosts/:vhost/topic-permissions", http=True),
+        route("GET /topic-permissions", http=True),
+    )
+    vhost: str | None = None
+    user: str | None = None
+
+
+class GrantRequest(AdminRequest[T], Generic[T], frozen=True):
+    """A request about what one user may do in a vhost."""
+
+    vhost: str
+    user: str
+
+
+class GetPermissionsRequest(GrantRequest[PermissionInfo], frozen=True):
+    """Return a user's permissions in a vhost; 404. Answer: Shown (PermissionInfo)."""
+
+    ROUTES: ClassVar = (route("GET /permissions/:vhost/:user", http=True),)
+
+
+class GetTopicPermissionsRequest(GrantRequest[list[TopicPermissionInfo]], frozen=True):
+    """Return a user's topic permissions in a vhost; 404. Answer: Listed (TopicPermissionInfo)."""
+
+    ROUTES: ClassVar = (route("GET /topic-permissions/:vhost/:user"),)
+
+
+class PutPermissionsRequest(GrantRequest[None], frozen=True):
+    """Set a user's permissions in a vhost; 404. Answer: Put."""
+
+    ROUTES: ClassVar = (route("PUT /permissions/:vhost/:user", "administrator"),)
+    configure: str
+    write: str
+    read: str
+
+
+class PutTopicPermissionsRequest(GrantRequest[None], frozen=True):
+    """Restrict the routing keys with which a user may publish or bind at a topic exchange; 404.
+
+    Without topic permissions all are allowed. Answer: Put.
+    """
+
+    ROUTES: ClassVar = (route("PUT /topic-permissions/:vhost/:user", "administrator"),)
+    exchange: Name
+    write: str
+    read: str
+
+
+class DeletePermissionsRequest(GrantRequest[None], frozen=True):
+    """Remove a user's permissions in a vhost, so that it may no longer use it; 404.
+
+    Answer: Performed.
+    """
+
+    ROUTES: ClassVar = (route("DELETE /permissions/:vhost/:user"),)
+
+
+class DeleteTopicPermissionsRequest(GrantRequest[None], frozen=True):
+    """Remove the restriction of a user for that exchange; "": for all. Answer: Performed; 404."""
+
+    ROUTES: ClassVar = (route("DELETE /topic-permissions/:vhost/:user", http=True),)
+    exchange: str = ""

@@ -1,0 +1,284 @@
+"""Queues: what is shown of them, and the requests for them; RabbitMQ's keys and Warren's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeVar
+
+import msgspec
+
+from warren_wire.admin.requests import (
+    AdminRequest,
+    Name,
+    Number,
+    Result,
+    checked_pattern,
+    count,
+    route,
+    seen,
+)
+from warren_wire.errors import InvalidArgument
+
+T = TypeVar("T")
+EDGES_MAX: Final = 1_000
+"""Pieces of one view."""
+_NAMED: Final = {"name": "queue"}
+_FLAGS: Final = {**_NAMED, "if_unused": "if-unused", "if_empty": "if-empty"}
+
+
+class BoundInfo(msgspec.Struct, frozen=True):
+    """An open claim that is settled when, and only when, a batch is published in that queue."""
+
+    number: int
+    queue: str
+    sink: str
+    run: str
+    batch: int
+
+
+class ReadByInfo(msgspec.Struct, frozen=True):
+    """The batch of a streaming query that reads claim `number`. name: of the query; "": none."""
+
+    number: int
+    query: str
+    name: str
+    batch: int
+
+
+def left_ms(at_ms: int, now_ms: int) -> int | None:
+    """Return in how long a time is, by the clock that it is of; None: one of the two is 0."""
+    return max(0, at_ms - now_ms) if at_ms and now_ms else None
+
+
+class ReaderInfo(msgspec.Struct, frozen=True):
+    """A claim reader as the queue knows it.
+
+    settled        the last settled claim
+    open_claims    number of open claims: settled + 1 … settled + open_claims
+    last_heard_ms  milliseconds since the epoch
+    bound          the open claims that a batch decides about
+    expires_at     when it is forgotten unless it is heard before (readerExpires), in milliseconds
+                   since the epoch; 0: not by itself
+    read_by        the latest claim that a query's task has begun to read, with query and batch
+    in_parts       messages of claims that were divided, which are the next claims
+    part_due       the next claim is one of these, and not of ready messages
+    failed_in_row  messages that failed alone, and claims rejected, since a claim was settled
+    starts         how often it has registered, since that is counted
+    heard_ago_ms, expires_in_ms  the same by the clock of the queue's leader, which has set them;
+                                 None: that node's version does not say its time
+    """
+
+    name: str
+    epoch: int
+    settled: int
+    open_claims: int
+    last_heard_ms: int
+    bound: tuple[BoundInfo, ...] = ()
+    expires_at: int = 0
+    read_by: ReadByInfo | None = None
+    in_parts: int = 0
+    part_due: bool = False
+    failed_in_row: int = 0
+    starts: int = 0
+    heard_ago_ms: int | None = None
+    expires_in_ms: int | None = None
+
+
+class RelayInfo(msgspec.Struct, frozen=True):
+    """A shovel or federation link that takes messages of the queue to another Warren cluster.
+
+    messages      that it has taken and not acknowledged; of a queue those with most are shown
+    away_since    when its connection has ended, in milliseconds since the epoch; 0: it is there
+    ready_again   when they are ready for any consumer unless it comes back; 0: it is there
+    ready_in_ms   the same by the leader's clock; None: it is there, or see `ReaderInfo`
+    """
+
+    name: str
+    messages: int
+    away_since: int = 0
+    ready_again: int = 0
+    ready_in_ms: int | None = None
+
+
+VOLATILE_TYPE: Final = "rabbit_volatile_queue"
+"""The type of a name for replies, as RabbitMQ shows it."""
+
+
+NO_DELIVERY_LIMIT: Final = -1
+"""A delivery limit that there is not, as in RabbitMQ's argument."""
+
+
+class QueueInfo(msgspec.Struct, frozen=True):
+    """A queue's settings and counts; the counts are of messages except consumer_count.
+
+    leader  the leading node's name; "" when none is known
+    messages  ready, unacknowledged, claimed and delayed ones, and dead letters kept (dlx), but no
+              staged ones, which are not published yet
+    next_delayed_at, last_delayed_at  when the first and the last delayed message are ready, in
+                                      milliseconds since the epoch; 0: none is delayed
+    delayed_retry  "disabled", or the type with its delays
+    delivery_limit  NO_DELIVERY_LIMIT, or the number
+    message_bytes  bodies and properties of `messages`; bytes_unacknowledged: of those that
+                   consumers hold
+    messages_dlx, message_bytes_dlx  dead letters that wait for the confirms of their targets
+    by_priority  ready messages by priority; absent: none
+    messages_set_aside  messages that could not be handled since the leading node's start
+    duplicates_dropped  messages dropped since the declaration, because the queue had taken one with
+                   their id (x-deduplication); deduplication_ids: ids that it remembers
+    policy, operator_policy  names of the policies that it follows; "": none
+    effective_policy_definition  of both, merged
+    """
+
+    name: Annotated[str, seen(column="queue")]
+    vhost: str
+    type: Annotated[str, seen(column="type")]
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    leader: Annotated[str, seen(column="leader")]
+    replicas: tuple[str, ...]
+    arguments: dict[str, Any] = {}
+    messages: Annotated[int, count()] = 0
+    messages_ready: Annotated[int, count("ready")] = 0
+    messages_unacknowledged: Annotated[int, count("unacked")] = 0
+    messages_claimed: Annotated[int, count("claimed")] = 0
+    messages_staged: Annotated[int, count("staged")] = 0
+    messages_delayed: Annotated[int, count("delayed")] = 0
+    next_delayed_at: Annotated[int, count(http="")] = 0
+    last_delayed_at: Annotated[int, count(http="")] = 0
+    delayed_retry: str = "disabled"
+    delivery_limit: int = NO_DELIVERY_LIMIT
+    messages_dlx: Annotated[int, count("dlx")] = 0
+    message_bytes_dlx: Annotated[int, count()] = 0
+    bytes_ready: Annotated[int, count(http="message_bytes_ready")] = 0
+    bytes_unacknowledged: Annotated[int, count(http="message_bytes_unacknowledged")] = 0
+    message_bytes: Annotated[int, count()] = 0
+    consumer_count: Annotated[int, seen(column="consumers", http="consumers", amqp="uint")] = 0
+    by_priority: Annotated[dict[int, int], seen(amqp="pairs")] = {}
+    readers: tuple[ReaderInfo, ...] = ()
+    relays: tuple[RelayInfo, ...] = ()
+    messages_set_aside: Annotated[int, count()] = 0
+    duplicates_dropped: Annotated[int, count()] = 0
+    deduplication_ids: Annotated[int, count(http="")] = 0
+    policy: str = ""
+    operator_policy: str = ""
+    effective_policy_definition: dict[str, Any] = {}
+
+    @property
+    def message_count(self) -> int:
+        """RabbitMQ's key for the ready messages."""
+        return self.messages_ready
+
+
+# ------------------------------------------------------------------ requests
+
+
+class DeclareQueueRequest(AdminRequest[QueueInfo], frozen=True, rename=_NAMED):
+    """Declare a queue; 409 when it exists with other settings. Answer: DeclaredQueue."""
+
+    ROUTES: ClassVar = (route("PUT /queues/:queue"),)
+    name: Name
+    durable: bool = True
+    exclusive: bool = False
+    auto_delete: bool = False
+    arguments: dict[str, Any] = {}
+
+
+class DeclaredQueue(Result, frozen=True):
+    """A declared queue; created: by this request (201 rather than 200)."""
+
+    created: bool
+    info: QueueInfo
+
+
+class QueueRequest(AdminRequest[T], Generic[T], frozen=True, rename=_NAMED):
+    """A request about a queue."""
+
+    name: str
+
+
+class GetQueueRequest(QueueRequest[QueueInfo], frozen=True):
+    """Return one queue; 404. Answer: QueueInfo."""
+
+    ROUTES: ClassVar = (route("GET /queues/:queue"),)
+
+
+class ListQueuesRequest(AdminRequest[list[QueueInfo]], frozen=True):
+    """Return queues by name, in ascending order. Answer: Listed (QueueInfo).
+
+    after    only those with names after this one
+    count    at most this number, 1 to QUEUES_LISTED_MAX; 0: all of them, refused if there are more
+    pattern  only those with names in which this is found (`name_patterns`); "": all
+    name     only the queue with this name; "": all
+    counts   False: no leader is asked, and every count is 0
+    """
+
+    ROUTES: ClassVar = (route("GET /queues"),)
+    after: str = ""
+    count: Annotated[int, msgspec.Meta(ge=0, le=999_999_999)] = 0
+    pattern: str = ""
+    name: str = ""
+    counts: bool = True
+
+    def checked(self) -> Self:
+        """See the base class."""
+        if self.pattern:
+            checked_pattern("pattern", self.pattern)
+        return self
+
+
+class DeleteQueueRequest(QueueRequest[int], frozen=True, rename=_FLAGS):
+    """Delete a queue if it exists; return how many ready messages it had.
+
+    Answer: MessagesCounted; for a queue that does not exist 0.
+
+    force  without asking the queue, for one that has lost its majority for good: its messages are
+           lost, uncounted. Needs the tag `administrator`; not with the other two
+    """
+
+    ROUTES: ClassVar = (route("DELETE /queues/:queue"),)
+    count_key: ClassVar[str] = "message_count"
+    if_unused: bool = False
+    if_empty: bool = False
+    force: bool = False
+
+    def checked(self) -> Self:
+        """See the base class."""
+        if self.force and (self.if_unused or self.if_empty):
+            raise InvalidArgument(
+                "force does not ask the queue: if-unused, if-empty cannot be kept"
+            )
+        return self
+
+
+class PurgeQueueRequest(QueueRequest[int], frozen=True):
+    """Drop the ready and delayed messages of a queue; return how many. 404.
+
+    Answer: MessagesCounted.
+    """
+
+    ROUTES: ClassVar = (route("DELETE /queues/:queue/messages"),)
+    count_key: ClassVar[str] = "message_count"
+
+
+class RetryDelayedRequest(QueueRequest[int], frozen=True):
+    """Return the delayed messages to the queue now; return how many. 404.
+
+    Answer: MessagesCounted.
+    """
+
+    ROUTES: ClassVar = (route("POST /queues/:queue/messages/delayed/retry"),)
+    count_key: ClassVar[str] = "message_count"
+
+
+class ViewEdges(Result, frozen=True):
+    """Log indexes that cut the view: piece i is edges[i] <= index < edges[i + 1]."""
+
+    edges: tuple[Number, ...]
+
+
+class ViewEdgesRequest(QueueRequest[ViewEdges], frozen=True):
+    """Cut a view of what a queue holds into pieces; 404, 409 too scattered. Answer: ViewEdges."""
+
+    ROUTES: ClassVar = (route("GET /queues/:queue/view"),)
+    states: tuple[str, ...] = ("",)
+    pieces: Annotated[int, msgspec.Meta(ge=1, le=EDGES_MAX)] = 1

@@ -1,0 +1,473 @@
+"""Requests for the administration of a cluster, and how one is read and written.
+
+A request is a struct; its fields are the names in the path, the keys of the query and those of the
+body. `/management` over AMQP 1.0, the HTTP API and the client's `Admin` derive from it:
+
+    method, path, query, body --- AdminRoute.request ------> request --- its handler ---> result
+    request ------------------ written --------------> method, path and body  (the client)
+    request ------------------ fields_of ------------> AdminRoute.read             (the HTTP API)
+
+A field named in the route's path is of the path; others are of the query (GET, DELETE) or of the
+body (PUT, POST). Names are those of the connection's vhost; permissions have not been checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypeVar,
+)
+from urllib.parse import quote, unquote
+
+import msgspec
+from msgspec import inspect
+
+from warren_wire.arguments import DURATION_MS_MAX, NAME_BYTES_MAX
+from warren_wire.errors import InvalidArgument
+from warren_wire.name_patterns import BadPattern, Pattern
+
+Tag: TypeAlias = Literal["management", "policymaker", "monitoring", "administrator"]
+"""A user tag: what a user may see and do beyond the vhosts."""
+
+# ------------------------------------------------------------------ requests, results
+
+Token: TypeAlias = int
+"""Identifies an unanswered request; never used twice in one connection."""
+T = TypeVar("T")
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base class of the requests of an AMQP 1.0 connection to the broker."""
+
+    token: Token = 0
+
+
+class AdminRequest(Request, Generic[T], frozen=True):
+    """Base class of the requests of the administration; T: what the client's call returns.
+
+    It is answered by `Connection10.answer(request.token, result)` with the result that its
+    docstring names, or with a `warren_wire.errors.Refusal`. Statuses in the docstrings are those
+    of the refusal's class.
+
+    ROUTES     methods and paths; of several the client writes the first one that has a place for
+               every name that is given
+    count_key  the answer's key for the number in MessagesCounted
+    """
+
+    ROUTES: ClassVar[tuple[AdminRoute, ...]] = ()
+    count_key: ClassVar[str] = "messages"
+
+    def checked(self) -> Self:
+        """Return it as the handler takes it; raise InvalidArgument for what no type refuses."""
+        return self
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Base class of the results of requests."""
+
+
+class Performed(Result, frozen=True):
+    """Success without a body (204)."""
+
+
+class MessagesCounted(Result, frozen=True):
+    """A number of messages."""
+
+    messages: int
+
+
+class Shown(Result, Generic[T], frozen=True):
+    """A single value, shown field by field."""
+
+    value: T
+
+
+class Listed(Result, Generic[T], frozen=True):
+    """Several values, in the order of the request's docstring."""
+
+    values: tuple[T, ...]
+
+
+class Put(Result, frozen=True):
+    """The object exists; created: by this request (201 rather than 204)."""
+
+    created: bool
+
+
+# ------------------------------------------------------------------ types of fields
+
+INT64_MAX = (1 << 63) - 1
+_DIGITS_MAX = len(str(INT64_MAX))
+Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+"""A name that is not empty; other strings may be. Of either at most 255 bytes."""
+NodeName: TypeAlias = Annotated[
+    str, msgspec.Meta(min_length=1, extra={"remedy": "GET /nodes shows the names"})
+]
+Secret: TypeAlias = Annotated[str, msgspec.Meta(extra={"secret": True})]
+"""A string of any length that no error text shows."""
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
+DurationMs: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=DURATION_MS_MAX)]
+"""A time from now: a point in time that is later fits into no timestamp of a client's."""
+_WORDS: dict[type[inspect.Type], str] = {
+    inspect.StrType: "str",
+    inspect.LiteralType: "str",
+    inspect.IntType: "int",
+    inspect.BoolType: "bool",
+    inspect.DictType: "dict",
+    inspect.ListType: "list",
+    inspect.VarTupleType: "list",
+    inspect.BytesType: "bytes",
+}
+
+
+def seen(*, column: str = "", http: str | None = None, amqp: str = "") -> msgspec.Meta:
+    """Return what is said of a field where its value is shown.
+
+    column  its title in the tables of `warren`, in the order of the fields; "": it has none
+    http    its key in the HTTP API; "": it is not there; None: the same
+    amqp    how `/management` writes the number: ulong, uint
+    """
+    return msgspec.Meta(extra={"column": column, "http": http, "amqp": amqp})
+
+
+def count(column: str = "", http: str | None = None) -> msgspec.Meta:
+    """Return what is said of a number that its queue counts."""
+    return seen(column=column, http=http, amqp="ulong")
+
+
+Number: TypeAlias = Annotated[int, seen(amqp="ulong")]
+"""A number that `/management` writes as a ulong."""
+
+
+@cache
+def said_of(kind: type[msgspec.Struct]) -> dict[str, dict[str, Any]]:
+    """Return what `seen` says of a struct's fields, by their names."""
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType), kind
+    return {
+        field.name: field.type.extra
+        for field in found.fields
+        if isinstance(field.type, inspect.Metadata) and field.type.extra is not None
+    }
+
+
+def columns_of(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the columns of a table of these values: title and field."""
+    return {said["column"]: name for name, said in said_of(kind).items() if said.get("column")}
+
+
+# ------------------------------------------------------------------ routes
+
+Query: TypeAlias = Mapping[str, str]
+BODY_BYTES_MAX: Final = 128 << 10
+"""A body's default bound: what a frame of AMQP 0.9.1 may hold, such as a queue's arguments."""
+BODY_PARTS_MAX: Final = 8_192
+"""Values of a body, with those inside of others."""
+
+
+class AdminRoute(NamedTuple):
+    """A method and a path, what its requests need, and how they are read.
+
+    What is declared here is checked before a body is decoded: first the right, then the size.
+
+    pattern    the path's segments; `:name` is the field of that key, `::name` not decoded
+    fixed      fields that the route itself says
+    tag        without it the body is not looked at; None: any user's request is (the handler
+               checks permissions)
+    bytes_max  of the body as it came, in whatever encoding
+    body       fields are in a body, not in the query
+    whole      the field that is the body itself; "": the body is a map
+    http       the HTTP API has the same path, and answers as the node does
+    """
+
+    method: str
+    pattern: tuple[str, ...]
+    fixed: Mapping[str, Any]
+    tag: Tag | None
+    bytes_max: int
+    parts_max: int
+    body: bool
+    whole: str
+    http: bool
+
+    @property
+    def shown(self) -> str:
+        """The method and the path, for texts; they name the route."""
+        return f"{self.method} /{'/'.join(self.pattern)}"
+
+    @property
+    def names(self) -> list[str]:
+        """The keys of the fields in the path."""
+        return [part.lstrip(":") for part in self.pattern if part.startswith(":")]
+
+    def check(
+        self,
+        must_be: Callable[[Tag, str], None],
+        size: int,
+        parts: Callable[[int], int] | None = None,
+    ) -> None:
+        """Raise Refusal unless the user may ask, and the body may be decoded.
+
+        must_be  see `Access.must_be`
+        parts    counts the body's values up to a number
+        """
+        if self.tag is not None:
+            must_be(self.tag, self.shown)
+        if size > self.bytes_max:
+            raise InvalidArgument(
+                f"the request has {size:,} bytes, {self.bytes_max:,} is the most for {self.shown}"
+            )
+        if parts is not None and parts(self.parts_max) > self.parts_max:
+            raise InvalidArgument(
+                f"the body has over {self.parts_max:,} values, the most for {self.shown}"
+            )
+
+    def match(self, segments: list[str]) -> dict[str, str] | None:
+        """Return the decoded names in a path, by key; None: it is another one."""
+        found = {}
+        for part, segment in zip(self.pattern, segments, strict=True):
+            if part.startswith("::"):
+                found[part[2:]] = segment
+            elif part.startswith(":"):
+                found[part[1:]] = checked_name(part[1:], unquote(segment))
+            elif part != segment:
+                return None
+        return found
+
+    def request(
+        self, kind: type[AnyRequest], names: Mapping[str, str], query: Query, body: Any
+    ) -> AnyRequest:
+        """Return the request that was made; raises InvalidArgument."""
+        fields = _fields(kind)
+        given: dict[str, Any] = {
+            key: _from_text(key, text, fields[key]) for key, text in names.items()
+        }
+        rest = [key for key in fields if key not in given and key not in self.fixed]
+        if self.whole:
+            given[self.whole] = body
+            rest.remove(self.whole)
+        elif self.body:
+            given |= _from_body(body, rest, names)
+        if self.whole or not self.body:
+            given |= {key: _from_text(key, query[key], fields[key]) for key in rest if key in query}
+        return self.read(kind, given)
+
+    def read(self, kind: type[AnyRequest], given: Mapping[str, Any]) -> AnyRequest:
+        """Return the request with these fields; None is an absent one. Raises InvalidArgument.
+
+        The text names the first key that is wrong.
+        """
+        found = {key: value for key, value in given.items() if value is not None}
+        named = self.names
+        for key, field in _fields(kind).items():
+            if key in found:
+                where = f"the {key}'s name" if key in named and key != "name" else f"the {key}"
+                found[key] = _checked(key, where, found[key], field)
+            elif field.required and key not in self.fixed:
+                raise InvalidArgument(f"the body lacks {key!r}")
+        request: AnyRequest = msgspec.convert({**found, **self.fixed}, kind).checked()
+        return request
+
+
+AnyRequest = TypeVar("AnyRequest", bound=AdminRequest[Any])
+
+
+def route(
+    shown: str,
+    tag: Tag | None = None,
+    *,
+    bytes_max: int = BODY_BYTES_MAX,
+    parts_max: int = BODY_PARTS_MAX,
+    body: bool | None = None,
+    whole: str = "",
+    http: bool = False,
+    **fixed: Any,
+) -> AdminRoute:
+    """Return the route of a method and a path, such as `GET /users/:user`; see `AdminRoute`."""
+    method, _, path = shown.partition(" ")
+    reads = method in ("PUT", "POST") if body is None else body
+    pattern = tuple(path[1:].split("/"))
+    return AdminRoute(method, pattern, fixed, tag, bytes_max, parts_max, reads, whole, http)
+
+
+# ------------------------------------------------------------------ reading
+
+
+@cache
+def _fields(kind: type[AdminRequest[Any]]) -> dict[str, inspect.Field]:
+    """Return the fields of a request by key."""
+    found = inspect.type_info(kind)
+    assert isinstance(found, inspect.StructType), kind
+    return {field.encode_name: field for field in found.fields if field.name != "token"}
+
+
+def _inner(field: inspect.Field) -> tuple[inspect.Type, dict[str, Any]]:
+    """Return a field's type without None and metadata, and what the metadata says."""
+    wanted = field.type
+    if isinstance(wanted, inspect.UnionType):
+        (wanted,) = (each for each in wanted.types if not isinstance(each, inspect.NoneType))
+    if isinstance(wanted, inspect.Metadata):
+        return wanted.type, wanted.extra or {}
+    return wanted, {}
+
+
+def _from_text(key: str, text: str, field: inspect.Field) -> Any:
+    """Return the value of a text in a path or a query; raises InvalidArgument."""
+    wanted, _ = _inner(field)
+    if isinstance(wanted, inspect.IntType):
+        return path_number(key, text, wanted)
+    if isinstance(wanted, inspect.BoolType):
+        if text.lower() not in ("true", "false", "1", "0", ""):
+            raise InvalidArgument(f"{key}={text[:40]}: true or false")
+        return text.lower() in ("true", "1")
+    if isinstance(wanted, inspect.VarTupleType):
+        return text.split(",")
+    return text
+
+
+def path_number(what: str, text: str, within: inspect.IntType | None = None) -> int:
+    """Parse a number of a path or query; raise InvalidArgument."""
+    digits = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    number = int(text) if digits else -1
+    if within is not None and within.le not in (None, INT64_MAX):
+        if not (within.ge or 0) <= number <= int(within.le or 0):
+            raise InvalidArgument(
+                f"{what}={text[:40]}: a number from {within.ge or 0} to {within.le} is expected"
+            )
+    elif not 0 <= number <= INT64_MAX:
+        raise InvalidArgument(f"{what} {text[:40]!r} is not a number from 0 to {INT64_MAX}")
+    return number
+
+
+def read_map(kind: type[AnyRequest], value: Any) -> AnyRequest:
+    """Return what a map inside of a request says; raises InvalidArgument."""
+    return route("PUT /").request(kind, {}, {}, value)
+
+
+def _from_body(body: Any, keys: list[str], names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a body; None is an empty map. Raises InvalidArgument.
+
+    Unknown keys are refused and the known ones named, so that a misspelt option is not ignored. It
+    may repeat names of the path, as in RabbitMQ.
+    """
+    if body is None:
+        return {}
+    if not isinstance(body, dict):
+        raise InvalidArgument(f"the body is a {type(body).__name__}; a map is expected")
+    for key in body:
+        if key not in keys and key not in names:
+            shown = ", ".join(keys) or "none"
+            raise InvalidArgument(f"unknown key {key!r} in the body; known: {shown}")
+    return {key: value for key, value in body.items() if key in keys}
+
+
+def _checked(key: str, where: str, value: Any, field: inspect.Field) -> Any:
+    """Return a value that fits its field; raise InvalidArgument, with a text for the client."""
+    wanted, said = _inner(field)
+    if isinstance(wanted, inspect.AnyType):
+        return value
+    word, found = _WORDS[type(wanted)], type(value).__name__
+    if found != word and not (word == "int" and found == "bool"):
+        shown = key if "secret" in said or word == "bytes" else f"{key}={value!r}"
+        raise InvalidArgument(f"{shown} is a {found}; {word} is expected")
+    if isinstance(wanted, inspect.DictType):
+        return {str(name): item for name, item in value.items()}
+    if isinstance(wanted, inspect.IntType):
+        least, most = wanted.ge or 0, wanted.le or INT64_MAX
+        if found == "bool" or not least <= value <= most:
+            raise InvalidArgument(f"{key}={value!r}: a number from {least} to {most} is expected")
+    elif isinstance(wanted, inspect.LiteralType):
+        if value not in wanted.values:
+            known = ", ".join(map(str, wanted.values))
+            raise InvalidArgument(f"{key}={value[:40]!r}: one of {known} is expected")
+    elif isinstance(wanted, inspect.StrType) and "secret" not in said:
+        if wanted.min_length and not value:
+            raise InvalidArgument(f"{where} is empty; {said.get('remedy', 'choose one')}")
+        checked_name(key, value)
+    return value
+
+
+def checked_name(what: str, value: str) -> str:
+    """Return a name of at most 255 bytes; raise InvalidArgument for a longer one."""
+    if len(value.encode("utf-8", "replace")) > NAME_BYTES_MAX:
+        raise InvalidArgument(f"{what} {value[:40]!r}… is longer than {NAME_BYTES_MAX} bytes")
+    return value
+
+
+def checked_pattern(key: str, value: str) -> str:
+    """Return a pattern over names that can be matched; raise InvalidArgument."""
+    try:
+        Pattern(value)
+    except BadPattern as error:
+        raise InvalidArgument(f"{key}={value!r} {error}; '.*' is found everywhere") from error
+    return value
+
+
+# ------------------------------------------------------------------ writing
+
+
+def fields_of(request: AdminRequest[Any]) -> tuple[AdminRoute, dict[str, Any]]:
+    """Return the route that a request takes, and its fields by key, without those of the route."""
+    fields: dict[str, Any] = msgspec.structs.asdict(request)
+    keys = dict(zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True))
+    defaults = {field.name: field.default for field in _fields(type(request)).values()}
+    given = {keys[name]: value for name, value in fields.items() if value != defaults.get(name)}
+    given.pop("token", None)
+    for one in request.ROUTES:
+        if any(fields[key] != value for key, value in one.fixed.items()):
+            continue
+        if all(fields[_name(request, key)] is not None for key in one.names):
+            names = {key: fields[_name(request, key)] for key in one.names}
+            return one, {key: v for key, v in {**given, **names}.items() if key not in one.fixed}
+    raise AssertionError(f"no route for {request}")
+
+
+def _name(request: AdminRequest[Any], key: str) -> str:
+    """Return the attribute of a key."""
+    return request.__struct_fields__[request.__struct_encode_fields__.index(key)]
+
+
+def written(request: AdminRequest[Any]) -> tuple[str, str, Any]:
+    """Return a request as method, path and body; raise ValueError for an empty name in the path."""
+    taken, given = fields_of(request)
+    parts = []
+    for part in taken.pattern:
+        if not part.startswith(":"):
+            parts.append(part)
+            continue
+        name = str(given.pop(part.lstrip(":")))
+        if not name:
+            raise ValueError(f"a {part[1:]}'s name must not be empty")
+        parts.append(name if part.startswith("::") else quote(name, safe=""))
+    path = "/" + "/".join(parts)
+    body = given.pop(taken.whole) if taken.whole else None
+    if taken.body and not taken.whole:
+        return taken.method, path, given
+    query = "&".join(f"{key}={_as_text(value)}" for key, value in given.items())
+    return taken.method, f"{path}?{query}" if query else path, body
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return quote(",".join(value) if isinstance(value, tuple) else str(value), safe=",")
+
+
+def answer_type(kind: type[AdminRequest[Any]]) -> Any:
+    """Return what the answer to a request is, the T of its base class."""
+    for base in getattr(kind, "__orig_bases__", ()):
+        for argument in getattr(base, "__args__", ()):
+            if not isinstance(argument, TypeVar):
+                return argument
+    return answer_type(kind.__base__)  # type: ignore[arg-type]

@@ -1,0 +1,101 @@
+"""All requests of the administration: from a method and a path to the route and its request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from warren_wire.admin import (
+    bindings,
+    claims,
+    connections,
+    definitions,
+    delayed,
+    exchanges,
+    limits,
+    members,
+    overview,
+    parameters,
+    permissions,
+    policies,
+    queues,
+    relays,
+    shovels,
+    sinks,
+    statistics,
+    users,
+    vhosts,
+)
+from warren_wire.admin.requests import AdminRequest, AdminRoute, Query, Tag
+from warren_wire.arguments import NAME_BYTES_MAX
+from warren_wire.errors import InvalidArgument, MethodNotAllowed, NotFound
+
+REQUESTS: Final[tuple[type[AdminRequest[Any]], ...]] = tuple(
+    one
+    for module in (
+        *(queues, exchanges, bindings, delayed, claims, sinks, relays, members, users, vhosts),
+        *(permissions, policies, limits, definitions, parameters, shovels, connections),
+        *(overview, statistics),
+    )
+    for one in vars(module).values()
+    if isinstance(one, type) and issubclass(one, AdminRequest) and one.ROUTES
+)
+ROUTES: Final = {route.shown: (route, kind) for kind in REQUESTS for route in kind.ROUTES}
+"""Each route with the type of its requests, by its method and path."""
+_BY_BEGINNING: dict[tuple[str, int], list[tuple[AdminRoute, type[AdminRequest[Any]]]]] = {}
+"""The routes by their first part, which is never a name, and their number of parts."""
+for _route, _kind in ROUTES.values():
+    _BY_BEGINNING.setdefault((_route.pattern[0], len(_route.pattern)), []).append((_route, _kind))
+
+
+class FoundRoute(NamedTuple):
+    """A path's route, the names in the path, and its query: all that is known without the body."""
+
+    route: AdminRoute
+    kind: type[AdminRequest[Any]]
+    names: dict[str, str]
+    query: Query
+
+    def check(
+        self,
+        must_be: Callable[[Tag, str], None],
+        size: int,
+        parts: Callable[[int], int] | None = None,
+    ) -> None:
+        """Raise Refusal unless the user may ask, and the body may be decoded.
+
+        must_be  see `Access.must_be`
+        """
+        self.route.check(must_be, size, parts)
+
+    def request(self, body: Any) -> AdminRequest[Any]:
+        """Return the request, without a token; raises Refusal."""
+        return self.route.request(self.kind, self.names, self.query, body)
+
+
+def parse_request(method: str, path: str, body: Any) -> AdminRequest[Any]:
+    """Return the value of a request that has been checked; raises Refusal."""
+    return find_route(method, path).request(body)
+
+
+def find_route(method: str, path: str) -> FoundRoute:
+    """Return what a path stands for; raises Refusal."""
+    bare, _, query_text = path.partition("?")
+    if not bare.startswith("/") or len(path) > 16 * NAME_BYTES_MAX:
+        raise InvalidArgument(
+            f"path {path[:100]!r}: an absolute path below /queues, /exchanges … is expected"
+        )
+    segments = bare[1:].split("/")
+    query = dict(parse_qsl(query_text, keep_blank_values=True))
+    methods = set()
+    for route, kind in _BY_BEGINNING.get((segments[0], len(segments)), ()):
+        names = route.match(segments)
+        if names is None:
+            continue
+        if route.method == method:
+            return FoundRoute(route, kind, names, query)
+        methods.add(route.method)
+    if methods:
+        raise MethodNotAllowed(f"{method} on {bare}: only {', '.join(sorted(methods))}")
+    raise NotFound(f"no resource {bare}; see the protocol's table of requests")

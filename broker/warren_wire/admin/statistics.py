@@ -1,0 +1,101 @@
+"""What clients did, by queue, exchange, vhost and node, and the requests for it (HTTP API)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import msgspec
+
+from warren_wire.admin.requests import AdminRequest, route
+
+DEFAULT_EXCHANGE: Final = "amq.default"
+"""As which the default exchange, which has no name, is asked for, as in RabbitMQ's HTTP API."""
+
+
+class NodeSamples(msgspec.Struct, frozen=True, array_like=True):
+    """The samples of a queue that one node has, the oldest first.
+
+    whole    all counts of that node were 0 before the first one
+    numbers  `message_stats.sample_width` of each: milliseconds since the epoch, counts, lengths
+    """
+
+    whole: bool
+    numbers: list[int]
+
+
+class QueueStatistics(msgspec.Struct, frozen=True, array_like=True):
+    """Counts of a queue, in the order of `message_stats.COUNTED`, and what follows from them.
+
+    Or of an exchange (`EXCHANGE_COUNTED`), of a vhost (`VHOST_COUNTED`), or of what a node has in
+    use (`NODE_STATS`).
+
+    counts   since the starts of the nodes that answer; empty: there are none
+    rates    per second, of the counts and then of the lengths, which its leader knows
+    samples  of each node, where they were asked for
+    lengths  of a vhost, at the nodes' last looks; empty: not known
+    """
+
+    name: str
+    counts: tuple[int, ...]
+    rates: tuple[float, ...]
+    samples: tuple[NodeSamples, ...] = ()
+    lengths: tuple[int, ...] = ()
+
+    def plus(self, other: QueueStatistics) -> QueueStatistics:
+        """Return the sums with what another node knows of the same queue."""
+        counts, lengths = self.counts or other.counts, self.lengths or other.lengths
+        if self.counts and other.counts:
+            counts = tuple([a + b for a, b in zip(self.counts, other.counts, strict=True)])
+        if self.lengths and other.lengths:
+            lengths = tuple([a + b for a, b in zip(self.lengths, other.lengths, strict=True)])
+        rates = tuple([a + b for a, b in zip(self.rates, other.rates, strict=True)])
+        samples = self.samples + other.samples
+        return QueueStatistics(self.name, counts, rates, samples, lengths)
+
+
+class StatisticsRequest(AdminRequest[list[QueueStatistics]], frozen=True):
+    """A request for statistics. Answer: Listed (QueueStatistics), by name.
+
+    name     only the one with this name; "": all
+    samples  with those that the nodes have kept; of one that is named
+    """
+
+    name: str = ""
+    samples: bool = False
+
+
+class GetQueueStatisticsRequest(StatisticsRequest, frozen=True):
+    """Return what clients did with the vhost's queues.
+
+    Queues that no client has used since the nodes' starts are left out.
+    """
+
+    ROUTES: ClassVar = (route("GET /statistics/queues"),)
+
+
+class GetExchangeStatisticsRequest(StatisticsRequest, frozen=True):
+    """Return what clients published through the vhost's exchanges; `amq.default`: the default one.
+
+    Exchanges through which no client has published since the nodes' starts are left out.
+    """
+
+    ROUTES: ClassVar = (route("GET /statistics/exchanges"),)
+
+
+class GetVhostStatisticsRequest(StatisticsRequest, frozen=True):
+    """Return what clients did in the vhosts that the user sees."""
+
+    ROUTES: ClassVar = (route("GET /statistics/vhosts"),)
+
+
+class GetNodeStatisticsRequest(AdminRequest[QueueStatistics], frozen=True):
+    """Return sums, with the nodes' samples. Answer: Shown (QueueStatistics)."""
+
+    ROUTES: ClassVar = (route("GET /statistics/nodes"),)
+
+
+class GetGaugeStatisticsRequest(AdminRequest[list[QueueStatistics]], frozen=True):
+    """Return what each node has in use (`message_stats.NODE_STATS`). Answer: Listed, by node."""
+
+    ROUTES: ClassVar = (route("GET /statistics/gauges"),)
+    samples: bool = False
