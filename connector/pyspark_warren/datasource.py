@@ -146,10 +146,8 @@ class WarrenDataSource(DataSource):
 
             return OffsetStreamReader(options, schema)
         if options.broker == AMQP:
-            from pyspark_warren.amqp.stream_reader import QueuesSpoolStreamReader, SpoolStreamReader
+            from pyspark_warren.amqp.stream_reader import SpoolStreamReader
 
-            if options.several:
-                return QueuesSpoolStreamReader(options, schema)
             return SpoolStreamReader(options, schema)
         return WarrenStreamReader(options, schema, self.connect)
 

@@ -10,12 +10,12 @@ head says how much of the queue to read with it.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark_warren.errors import OptionError
 from pyspark_warren.failing_options import FAIL, REJECT, RELEASE
-from pyspark_warren.offset import Offset
+from pyspark_warren.offset import Position
 from pyspark_warren.options import Options
 from pyspark_warren.plan import GivenUp, Slice
 from pyspark_warren.port import BrokerPort, ReaderPort
@@ -45,16 +45,13 @@ _SAID: Final = {
 }
 
 
-def tries_before(begun: Offset, epoch: int, starts: int) -> int:
-    """Return how many runs have tried a batch before the run with this epoch and number, at most.
+def tries_before(begun: Position, starts: int) -> int:
+    """Return how many runs have tried a batch before the run with that number, at most.
 
     begun  the end of the batch, which says what run has opened its claim: the first try
-
-    Where a cluster does not count a reader's starts, the epochs tell. They are shared by the
-    queue's readers: one that registers counts as a try, too.
     """
-    assert begun.counts_tries, begun
-    return max(0, starts - begun.starts if begun.starts else epoch - begun.epoch)
+    assert begun.starts, begun
+    return max(0, starts - begun.starts)
 
 
 def narrowed(most: int, failures: int) -> int:
@@ -79,7 +76,7 @@ def narrowed_claim(broker: BrokerPort, queue: str, most: int) -> int:
     return most
 
 
-def give_back(broker: BrokerPort, reader: ReaderPort, end: Offset, tried: int) -> int:
+def give_back(broker: BrokerPort, reader: ReaderPort, end: Position, tried: int) -> int:
     """Release the claims of the batch that ends there, as failed; return how many messages.
 
     tried  how often the batch was tried, for the log
@@ -208,7 +205,7 @@ class GivingUp:
             )
 
     def plan(
-        self, reader: ReaderPort, end: Offset, claim: Claim, tried: int, mine: Reader
+        self, epoch: int, end: Position, claim: Claim, tried: int, mine: Reader
     ) -> tuple[Slice, ...] | None:
         """Return the slices of a batch that was begun by an earlier run; None: it is tried again.
 
@@ -218,7 +215,8 @@ class GivingUp:
         batches: they would be written twice.  3. Such a sink runs no task of a batch that it has.
         So the claim keeps its messages, and is settled with the batch.
 
-        mine  the reader as the queue knows it
+        epoch  of this run
+        mine   the reader as the queue knows it
         """
         if not claim.messages:
             return () if end.claims[-1].messages else None
@@ -236,8 +234,8 @@ class GivingUp:
             return None
         shown = batch.shown(given_up.way, _place_of_first(self._broker, end))
         self._begun = (end.number, batch, {"claim": end.number, **shown})
-        epoch = reader.registered_epoch()
-        return (Slice(end.reader, end.number, 0, claim.messages, given_up=given_up.by(epoch)),)
+        by_this_run = replace(given_up, epoch=epoch)
+        return (Slice(end.queue, end.reader, end.number, 0, claim.messages, given_up=by_this_run),)
 
     def settled(self, number: int, messages: int) -> None:
         """Note that claims up to that one were settled, with so many messages in them."""
@@ -257,7 +255,7 @@ def dead_letters(queue: Queue) -> bool:
     return any(said.get(name) is not None for name in _DEAD_LETTERS)
 
 
-def _place_of_first(broker: BrokerPort, end: Offset) -> str:
+def _place_of_first(broker: BrokerPort, end: Position) -> str:
     number = end.claims[0].number
     try:
         for block in broker.fetch(end.queue, end.reader, number, 0, 1, 0):

@@ -17,9 +17,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from pyspark_warren.errors import CheckpointError, SameQueueError
-from pyspark_warren.offset import Offset
+from pyspark_warren.offset import Offset, Position
 from pyspark_warren.options import Options
-from pyspark_warren.queue_offsets import QueueOffsets
 from warren.admin import Queue
 
 
@@ -43,10 +42,10 @@ def refuse_checkpoint_queues(
     if options.allow_loop:
         return
     wanted = set(targets)
-    for offset in offsets_of(options.checkpoint, batch):
-        if offset.queue in wanted and offset.vhost == options.vhost:
-            if offset.reader in (reader.name for reader in look(offset.queue).readers):
-                raise SameQueueError(_text(offset.queue))
+    for vhost, at in positions_of(options.checkpoint, batch):
+        if at.queue in wanted and vhost == options.vhost:
+            if at.reader in (reader.name for reader in look(at.queue).readers):
+                raise SameQueueError(_text(at.queue))
 
 
 def checkpoint_directory(checkpoint: str) -> Path | None:
@@ -69,16 +68,19 @@ def stored_offsets(checkpoint: str, batch: int) -> list[str]:
     return lines[2:]  # after a version and the batch's metadata
 
 
-def offsets_of(checkpoint: str, batch: int) -> list[Offset]:
-    """Return the Warren offsets at a batch's end; none if the checkpoint cannot be read here."""
-    found: list[Offset] = []
+def positions_of(checkpoint: str, batch: int) -> list[tuple[str, Position]]:
+    """Return vhost and position of each Warren queue at a batch's end.
+
+    None if the checkpoint cannot be read here.
+    """
+    found: list[tuple[str, Position]] = []
     for line in stored_offsets(checkpoint, batch):
         try:
             stored = json.loads(line)
-            offsets = QueueOffsets.from_dict(stored if isinstance(stored, dict) else {})
-            found += offsets.queues.values()
+            offset = Offset.from_dict(stored if isinstance(stored, dict) else {})
         except (ValueError, CheckpointError):
             continue  # the offset of another source
+        found += [(offset.vhost, position) for position in offset.queues.values()]
     return found
 
 

@@ -13,12 +13,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pyspark_warren.amqp.spool_offset import SPOOL_KIND, SPOOLS_KIND
-from pyspark_warren.amqp.streams.offset import STREAM_KIND
 from pyspark_warren.errors import CheckpointError
-from pyspark_warren.offset import ClaimInfo
-from pyspark_warren.queue_offsets import KIND as QUEUES_KIND
-from pyspark_warren.queue_offsets import QueueOffsets
+from pyspark_warren.offset import CLAIMS_KIND, SPOOL_KIND, STREAM_KIND, ClaimInfo, Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,8 +39,6 @@ REPORTED: Final = (
     "warning",
 )
 """What a source reports of its queue, and `progress` shows as it is."""
-ONE_QUEUE: Final = "claims"
-"""The kind of a source of one Warren queue; its offsets name none."""
 
 
 def progress(query: Any) -> dict[str, Any] | None:
@@ -182,12 +176,12 @@ def _age_ms(since_ms: Any, ended_ms: int | None) -> int | None:
 def _source(source: Mapping[str, Any], ended_ms: int | None) -> dict[str, Any] | None:
     """Return a source's figures; None: it is not Warren's. What is not known is None."""
     end = _record(source.get("endOffset"))
-    kind = end.get("kind", ONE_QUEUE)
+    kind = end.get("kind")
     messages, size_bytes = source.get("numInputRows"), None
     claims: dict[str, int] | None = None
-    if kind in (ONE_QUEUE, QUEUES_KIND):
+    if kind == CLAIMS_KIND:
         try:
-            stands = QueueOffsets.from_dict(end)
+            stands = Offset.from_dict(end)
             new = _new_claims(_record(source.get("startOffset")), stands)
         except CheckpointError:
             return None
@@ -195,9 +189,10 @@ def _source(source: Mapping[str, Any], ended_ms: int | None) -> dict[str, Any] |
         if all(claim.messages for claim in new):  # 0: opened when the batch was planned
             messages = sum(claim.messages for claim in new)
             size_bytes = sum(claim.size_bytes for claim in new)
-    elif kind not in (SPOOL_KIND, SPOOLS_KIND, STREAM_KIND):
+    elif kind not in (SPOOL_KIND, STREAM_KIND):
         return None
     known = _record(source.get("latestOffset"))
+    only = _only(end)
     return {
         **{name: known.get(name) for name in REPORTED},
         "batch_bytes": size_bytes,
@@ -206,16 +201,25 @@ def _source(source: Mapping[str, Any], ended_ms: int | None) -> dict[str, Any] |
         "claims": claims,
         "head_age_ms": _age_ms(known.get("head_entered_ms"), ended_ms),
         "kind": kind,
-        "queue": end.get("queue"),
-        "reader": end.get("reader"),
+        "queue": only.get("queue"),
+        "reader": only.get("reader"),
         "redelivered": None,
         "vhost": end.get("vhost"),
     }
 
 
-def _new_claims(start: Mapping[str, Any], end: QueueOffsets) -> list[ClaimInfo]:
+def _only(end: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return queue and reader of an offset; of several queues the reader that began."""
+    queues = end.get("queues")
+    if isinstance(queues, Mapping) and len(queues) == 1:
+        for name, position in queues.items():
+            return {"queue": name, "reader": _record(position).get("reader")}
+    return end
+
+
+def _new_claims(start: Mapping[str, Any], end: Offset) -> list[ClaimInfo]:
     """Return the claims of the batch between two offsets; raises CheckpointError."""
-    before = QueueOffsets.from_dict(start).queues if start else {}
+    before = Offset.from_dict(start).queues if start else {}
     new: list[ClaimInfo] = []
     for name, offset in end.queues.items():
         was = before.get(name)

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pyspark_warren.errors import UnsupportedError
-from pyspark_warren.feedback_loop import checkpoint_directory, offsets_of, stored_offsets
+from pyspark_warren.feedback_loop import checkpoint_directory, positions_of, stored_offsets
 from pyspark_warren.options import Options
+from pyspark_warren.queue_reader import reader_of
 from warren.admin import Queue
 from warren.stages import SettledClaim
 
@@ -45,26 +46,25 @@ def claims_of_batch(
             f"batch that is run again would lose rows of; {_WITHOUT}"
         )
     sources = stored_offsets(options.checkpoint, batch)
-    offsets = offsets_of(options.checkpoint, batch)
-    if len(sources) != 1 or len(offsets) != 1:
+    positions = positions_of(options.checkpoint, batch)
+    if len(sources) != 1 or len(positions) != 1:
         raise UnsupportedError(
             f"option settleWithBatch=true needs a query with one source, a queue of Warren; the "
             f"checkpoint {options.checkpoint!r} has {len(sources)} sources for batch {batch}, "
-            f"{len(offsets)} of them queues; {_WITHOUT}"
+            f"{len(positions)} of them queues; {_WITHOUT}"
         )
-    offset = offsets[0]
-    if offset.vhost != options.vhost:
+    vhost, at = positions[0]
+    if vhost != options.vhost:
         raise UnsupportedError(
-            f"option settleWithBatch=true: the query reads vhost {offset.vhost!r} and publishes "
+            f"option settleWithBatch=true: the query reads vhost {vhost!r} and publishes "
             f"to vhost {options.vhost!r}, it must be the same; {_WITHOUT}"
         )
-    reader = next((each for each in look(offset.queue).readers if each.name == offset.reader), None)
+    reader = reader_of(look(at.queue), at.reader)
     if reader is None:
         raise UnsupportedError(
-            f"option settleWithBatch=true: queue {offset.queue!r} of the sink's cluster does not "
-            f"know reader {offset.reader!r}: the source is another cluster; {_WITHOUT}"
+            f"option settleWithBatch=true: queue {at.queue!r} of the sink's cluster does not "
+            f"know reader {at.reader!r}: the source is another cluster; {_WITHOUT}"
         )
     return tuple(
-        SettledClaim(offset.queue, offset.reader, claim.number, reader.epoch)
-        for claim in offset.claims
+        SettledClaim(at.queue, at.reader, claim.number, reader.epoch) for claim in at.claims
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark_warren.errors import CheckpointError
-from pyspark_warren.offset import ClaimInfo, Offset
+from pyspark_warren.offset import ClaimInfo, Position
 from warren_wire.queue_values.give_up_command import Way
 
 SLICE_MESSAGES: Final = 25_000
@@ -36,31 +36,22 @@ class GivenUp:
     drop: bool
     epoch: int = 0
 
-    def by(self, epoch: int) -> GivenUp:
-        """Return the same for the driver with that epoch."""
-        return replace(self, epoch=epoch)
-
 
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Messages first <= i < last of a claim, in claim order: a Spark task, or a part of one.
 
     size_bytes  about that much, for the division into tasks
-    queue       "": the one of the option `queue`
     given_up    the task gives the claim up, and has no rows; None: it reads
     """
 
+    queue: str
     reader: str
     number: int
     first: int
     last: int
     size_bytes: int = field(default=0, compare=False)
-    queue: str = ""
     given_up: GivenUp | None = None
-
-    def of_queue(self, queue: str) -> Slice:
-        """Return the slice with the name of its queue."""
-        return replace(self, queue=queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +68,10 @@ class ViewPiece:
     browsed: bool = False
 
 
-def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
-    """Return the claims of the micro-batch from start to end.
+def claims_between(start: Position | None, end: Position) -> tuple[ClaimInfo, ...]:
+    """Return the claims of a queue in the micro-batch from start to end.
+
+    start  None: a checkpoint before it does not have the queue
 
     Only the end's list is used, whatever reader the start names: when a query ends in its first
     batch, the start is generated again and only the end is from the checkpoint.
@@ -87,7 +80,7 @@ def claims_between(start: Offset, end: Offset) -> tuple[ClaimInfo, ...]:
     """
     if start == end or not end.claims:  # none: it begins again after a loss
         return ()
-    if start.reader != end.reader or not start.registered:
+    if start is None or start.reader != end.reader:
         return end.claims
     wanted = range(start.number + 1, end.number + 1)
     claims = tuple(claim for claim in end.claims if claim.number > start.number)
@@ -105,7 +98,9 @@ def slices_of(messages: int, size_bytes: int) -> int:
     return max(-(-messages // SLICE_MESSAGES), -(-size_bytes // SLICE_BYTES))
 
 
-def cut(claims: tuple[ClaimInfo, ...], reader: str, partitions: int) -> tuple[Slice, ...]:
+def cut(
+    claims: tuple[ClaimInfo, ...], queue: str, reader: str, partitions: int
+) -> tuple[Slice, ...]:
     """Return slices that cover every message once, claim by claim, in order.
 
     partitions  slices per claim; 0: one per SLICE_MESSAGES or SLICE_BYTES, whichever gives more, at
@@ -119,6 +114,7 @@ def cut(claims: tuple[ClaimInfo, ...], reader: str, partitions: int) -> tuple[Sl
         edges = [claim.messages * i // pieces for i in range(pieces + 1)]
         slices += [
             Slice(
+                queue,
                 reader,
                 claim.number,
                 first,

@@ -26,14 +26,7 @@ from warren_wire.block.layout import AREAS
 from warren_wire.queue_values.describe_command import ReadBy
 
 
-class RenewedReader(Protocol):
-    """A reader, or several, with claims that are renewed while Spark works on a batch."""
-
-    def renew(self) -> None:
-        """Renew claims with a time to live."""
-
-
-class ReaderPort(RenewedReader, Protocol):
+class ReaderPort(Protocol):
     """A registered claim reader; see `warren.claims.ClaimReader`."""
 
     def register(self, *, go_on_after: int = 0, expires_ms: int = 0) -> Registration:
@@ -57,30 +50,14 @@ class ReaderPort(RenewedReader, Protocol):
     def settle(self, number: int) -> int:
         """Settle claims up to `number`."""
 
-    def settle_and_open(
-        self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0
-    ) -> tuple[int, Claim | None]:
-        """Settle the claims before `number` and open that one, in one round trip.
-
-        Returns the number of messages settled; None for the claim: ask with `open`.
-        """
-
-    def open_ahead(
-        self, number: int, *, settles: int, max_messages: int, max_bytes: int, ttl_ms: int = 0
-    ) -> tuple[int, Claim | None]:
-        """Settle the claims up to `settles` (0: none); open `number` (0: none), if it is full.
-
-        Returns the number of messages settled, and the claim; None for the claim: it was refused.
-        """
-
     def withdraw(self, number: int) -> int:
         """Give a claim's messages back that was opened ahead; it stays open, and empty."""
 
     def release(self, number: int = 0, *, failed: bool = False) -> int:
         """Give claims back to the queue."""
 
-    def registered_epoch(self) -> int:
-        """Return the epoch of `register`."""
+    def renew(self) -> None:
+        """Renew claims with a time to live."""
 
 
 class WriterPort(Protocol):

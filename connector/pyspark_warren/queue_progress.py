@@ -1,14 +1,15 @@
-"""The counts of a queue in the query's progress."""
+"""The counts of queues in the query's progress."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from pyspark_warren.plan import ViewPiece
 from pyspark_warren.port import BrokerPort
 from warren import errors as client_errors
+from warren.admin import Queue
 from warren.views import EVERYTHING
 from warren_wire.message_states import READY
 
@@ -16,6 +17,15 @@ log = logging.getLogger("pyspark_warren")
 
 REFRESH_MS: Final = 1000
 """The counts are at most so old."""
+
+
+def sums(found: Mapping[str, Queue]) -> dict[str, Any]:
+    """Return what `lastProgress` shows of several queues."""
+    counted = ("bytes_ready", "messages_claimed", "messages_ready", "messages_unacknowledged")
+    return {
+        **{name: sum(getattr(queue, name) for queue in found.values()) for name in counted},
+        "queues": {name: queue.messages_ready for name, queue in sorted(found.items())},
+    }
 
 
 class QueueProgress:

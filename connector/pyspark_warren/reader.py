@@ -67,7 +67,7 @@ def _read_ahead(
     fetched = connect(options).fetch_slices(
         [
             ClaimSlice(
-                part.queue or options.queue,
+                part.queue,
                 part.reader,
                 part.number,
                 part.first,
@@ -96,7 +96,7 @@ def _read_ahead(
                 if at < len(parts):
                     raise _other_count(doing, got[at], wanted[at])
                 return at
-            queue = parts[number].queue or options.queue
+            queue = parts[number].queue
             block = ClaimedBlock.decode(piece.data, piece.runs, queue)
             got[number] += block.block.count
             if number != at or got[at] > wanted[at]:
@@ -108,7 +108,7 @@ def _read_ahead(
 def _doing(options: Options, part: Slice) -> str:
     return (
         f"reading claim {part.number} ({part.first} to {part.last}) of queue "
-        f"{part.queue or options.queue!r} at {options.addresses()}"
+        f"{part.queue!r} at {options.addresses()}"
     )
 
 
@@ -126,7 +126,7 @@ def read_slice(
     again and will be in a later batch.
     """
     chosen = RowFilter(options.row_filter, schema, options.corrupt)
-    queue = part.queue or options.queue
+    queue = part.queue
     doing = _doing(options, part)
     with named_conditions(doing):
         try:
@@ -184,7 +184,7 @@ def _fetched(
 ) -> Iterator[ClaimedBlock]:
     """Yield the messages of a slice, all of them, with what the columns are made of."""
     wanted = part.last - part.first
-    queue = part.queue or options.queue
+    queue = part.queue
     got = 0
     for fetched in connect(options).fetch(
         queue,

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 
 from pyspark_warren.errors import WarrenSparkError
-from pyspark_warren.port import RenewedReader
 from warren.errors import Fenced, WarrenError
 
 log = logging.getLogger("pyspark_warren")
 
 
 class Renewer:
-    """A thread that renews a reader and its claims every third of their time to live.
+    """A thread that renews readers and their claims every third of their time to live.
 
     It ends with its process, or when a newer driver has registered. It exists on Spark's driver
     only, in the object that is never pickled.
     """
 
-    def __init__(self, reader: RenewedReader, ttl_ms: int) -> None:
+    def __init__(self, renew: Callable[[], None], ttl_ms: int) -> None:
         assert ttl_ms > 0, ttl_ms
-        self.reader = reader
+        self._renew = renew
         self._every_s = ttl_ms / 3000
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="warren-renew", daemon=True)
@@ -43,7 +43,7 @@ class Renewer:
     def _run(self) -> None:
         while not self._stop.wait(self._every_s):
             try:
-                self.reader.renew()
+                self._renew()
             except Fenced:
                 return  # Spark's next call is refused with the reason
             except (WarrenError, WarrenSparkError) as wrong:

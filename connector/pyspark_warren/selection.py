@@ -15,14 +15,15 @@ from warren_wire.name_patterns import NameMatcher, Pattern
 
 
 class Selection:
-    """The queues of the options `queues` or `queuePattern`.
+    """The queues of the options `queue`, `queues` or `queuePattern`.
 
     A pattern's names are matched by the broker, which counts the messages of those queues only, and
     once more here: a node of an older version lists every queue.
     """
 
     def __init__(self, options: Options) -> None:
-        self._names = options.queues
+        self._names = options.queues or (options.queue,)
+        self._several = options.several
         self._pattern = options.queue_pattern
         self._matcher: NameMatcher | None = None
         if self._pattern:
@@ -43,8 +44,10 @@ class Selection:
         """Return the queues with their counts, by name.
 
         exact   the counts are the leaders'; else a pattern's are zeros where a leader is slow
-        raises  NotFound when a queue of the option `queues` does not exist; OptionError
+        raises  NotFound when a queue that is named does not exist; OptionError
         """
+        if not self._several:
+            return {name: broker.queue(name) for name in self._names}
         if not self.by_pattern:
             return self._counted(broker, self._names)
         # An exclusive queue is its connection's own: no other may read it.

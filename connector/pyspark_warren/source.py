@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,18 +11,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
     ReadLimit,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
-from pyspark_warren.batch_limit import LimitedStreamReader
-from pyspark_warren.claim_source import ClaimSource, claim_source
 from pyspark_warren.conditions import named_conditions
+from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import BrokerUnavailableError, ClaimLostError, WarrenSparkError
 from pyspark_warren.fault_boundary import told, told_rows
+from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options
-from pyspark_warren.plan import Slice
+from pyspark_warren.plan import Slice, pack
 from pyspark_warren.port import Connect
 from pyspark_warren.reader import read_task
 from pyspark_warren.renew import Renewer
@@ -40,52 +43,61 @@ def arrow_schema(schema: StructType, corrupt: str | None) -> pa.Schema:
     return made
 
 
-class SlicePartition(InputPartition):
-    """A Spark partition: slices of claims, in order."""
-
-    def __init__(self, *parts: Slice) -> None:
-        super().__init__(parts)
-        self.parts = parts
-
-
-class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
+class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query's source.
 
-    One exists in the query's driver-side process, where it holds a connection; pickled copies
-    without one are sent to the executors, which only call `read`. Spark does not call `stop` when
-    a query stops, but terminates the process: nothing may depend on either.
+    One exists in the query's driver-side process, where `_begin` makes its driver, which holds
+    connections; pickled copies without one are sent to the executors, which only call `read`. Spark
+    does not call `stop` when a query stops, but terminates the process: nothing may depend on
+    either.
+
+    _offsets    the class of its offsets
+    _partition  the class of its Spark partitions
     """
 
-    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
+    _offsets: type[Any]
+    _partition: type[Any]
+
+    def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
-        self._connect = connect
         self._schema = arrow_schema(schema, options.corrupt)
-        self._driver: ClaimSource | None = None
-        self._renewer: Renewer | None = None
+        self._driver: Any = None
         self._doing = f"reading {options.read_text()} at {options.addresses()}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_driver": None, "_renewer": None}
+        return {**self.__dict__, "_driver": None}
 
     # -------------------------------------------------------------- on the driver
 
     @told
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset of a new reader, for a query without a checkpoint."""
+        """Return the offset for a query without a checkpoint."""
         with named_conditions(self._doing):
-            return self._claims().initial()
+            found: dict[str, Any] = self._run().initial().to_dict()
+            return found
+
+    @told
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return maxMessagesPerTrigger; the bytes are limited where a batch is cut."""
+        return ReadMaxRows(self._options.max_messages)
 
     @told
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Settle up to `start`, the end of a committed batch, and open the next claim."""
+        """Settle up to `start`, the end of a committed batch, and return the next one's end."""
         assert start is not None, "Spark 4.2 and later pass the start"
         with named_conditions(self._doing):
-            end = self._claims().latest(start, self.rows_max(limit))
-        self._keep_alive()
-        before_termination(self._claims().stop)
-        return end
+            driver = self._run()
+            rows_max: int | None = self._options.max_messages
+            if isinstance(limit, ReadAllAvailable):
+                rows_max = None
+            elif isinstance(limit, ReadMaxRows):
+                rows_max = limit.max_rows
+            offset = self._offsets.from_dict(start)
+            end = driver.latest(offset, rows_max)
+        self._called()
+        return start if end == offset else dict(end.to_dict())
 
     @told
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -95,7 +107,8 @@ class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
         """
         try:
             with named_conditions(self._doing):
-                return self._claims().backlog()
+                found: dict[str, Any] | None = self._run().backlog()
+                return found
         except WarrenSparkError as wrong:
             log.info("no backlog to report: %s", wrong)
             return None
@@ -104,62 +117,113 @@ class WarrenStreamReader(LimitedStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Limit the query to what is ready now."""
         with named_conditions(self._doing):
-            self._claims().prepare_available_now()
+            self._run().prepare_available_now()
 
     @told
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the slices of a batch; after a crash this is the first call."""
         with named_conditions(self._doing):
-            tasks = self._claims().plan(start, end)
-        self._keep_alive()
-        return [SlicePartition(*parts) for parts in tasks]
+            driver = self._run()
+            slices = driver.plan(self._offsets.from_dict(start), self._offsets.from_dict(end))
+        self._called()
+        return [self._partition(each) for each in self._tasks(slices)]
 
     @told
     def commit(self, end: dict[str, Any]) -> None:
         """Settle once more, which is harmless: this call may be late, or never come."""
         try:
             with named_conditions(self._doing):
-                self._claims().settle(end)
+                driver = self._run()
+                driver.settle(self._offsets.from_dict(end))
         except (BrokerUnavailableError, ClaimLostError) as wrong:
-            log.warning("claims not settled yet, the next poll will retry: %s", wrong)
+            log.warning("not settled yet, the next poll will retry: %s", wrong)
 
     def stop(self) -> None:
         """Stop; Spark calls it only when the query failed or its JVM ended."""
-        if self._renewer is not None:
-            self._renewer.stop()
         if self._driver is not None:
-            self._driver.stop()
+            self._driver.close()
 
     # -------------------------------------------------------------- on an executor
 
     @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
-        assert isinstance(partition, SlicePartition), partition
-        yield from read_task(self._connect, self._options, partition.parts, self._schema)
+        assert isinstance(partition, self._partition), partition
+        yield from self._rows(partition)
 
-    # -------------------------------------------------------------- steps
+    # -------------------------------------------------------------- of a kind of source
 
-    def _claims(self) -> ClaimSource:
+    def _run(self) -> Any:
         if self._driver is None:
-            broker = self._connect(self._options)
-            self._driver = claim_source(broker, self._options, Surroundings.of_this_process())
+            self._driver = self._begin()
         return self._driver
 
-    def _keep_alive(self) -> None:
+    @abstractmethod
+    def _begin(self) -> Any:
+        """Return the driver's side, which has the calls of `driver.ClaimDriver`."""
+
+    @abstractmethod
+    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a `_partition`."""
+
+    def _tasks(self, slices: Sequence[Any]) -> Sequence[Any]:
+        """Return what each `_partition` reads."""
+        return slices
+
+    def _called(self) -> None:
+        """Do what is due after a call that may have begun something."""
+
+
+class SlicePartition(InputPartition):
+    """A Spark partition: slices of claims, in order."""
+
+    def __init__(self, parts: Sequence[Slice]) -> None:
+        super().__init__(parts)
+        self.parts = parts
+
+
+class WarrenStreamReader(QueryStreamReader):
+    """The source over queues of Warren."""
+
+    _offsets = Offset
+    _partition = SlicePartition
+
+    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
+        super().__init__(options, schema)
+        self._connect = connect
+        self._renewer: Renewer | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_renewer": None}
+
+    def stop(self) -> None:
+        """Stop; Spark calls it only when the query failed or its JVM ended."""
+        if self._renewer is not None:
+            self._renewer.stop()
+        super().stop()
+
+    def _begin(self) -> ClaimDriver:
+        broker = self._connect(self._options)
+        return ClaimDriver(broker, self._options, Surroundings.of_this_process())
+
+    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        yield from read_task(self._connect, self._options, partition.parts, self._schema)
+
+    def _tasks(self, slices: Sequence[Slice]) -> Sequence[Sequence[Slice]]:
+        whole = self._options.partitions or not self._options.several
+        return [(each,) for each in slices] if whole else pack(slices)
+
+    def _called(self) -> None:
         """Renew claims and reader while this process runs, with claimTtl or readerExpires."""
-        reader = self._claims().attached
+        driver: ClaimDriver = self._run()
+        before_termination(driver.close)
         times = (self._options.claim_ttl_ms, self._options.reader_expires_ms)
         every_ms = min((each for each in times if each), default=0)
-        if not every_ms or reader is None:
-            return
-        if self._renewer is None or self._renewer.reader is not reader:
-            if self._renewer is not None:
-                self._renewer.stop()
-            self._renewer = Renewer(reader, every_ms)
+        if every_ms and driver.attached and not (self._renewer and self._renewer.alive):
+            self._renewer = Renewer(driver.renew, every_ms)
 
 
-class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RefusedStreamReader(QueryStreamReader):
     """A substitute for a reader that could not be made; raises the reason at its first call.
 
     Spark's process for streaming sources calls `stop` on the reader even when there is none because
@@ -168,40 +232,16 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, wrong: WarrenSparkError) -> None:
         self._wrong = wrong
-
-    @told
-    def initialOffset(self) -> dict[str, Any]:
-        """Refused."""
-        raise self._wrong
-
-    @told
-    def latestOffset(
-        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
-    ) -> dict[str, Any]:
-        """Refused."""
-        raise self._wrong
+        self._driver = None
+        self._doing = ""
 
     @told
     def getDefaultReadLimit(self) -> ReadLimit:
         """Refused."""
         raise self._wrong
 
-    @told
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Refused."""
+    def _begin(self) -> Any:
         raise self._wrong
 
-    @told
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Refused."""
-        raise self._wrong
-
-    @told
-    def commit(self, end: dict[str, Any]) -> None:
-        """Refused."""
-        raise self._wrong
-
-    @told
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Refused."""
+    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
         raise self._wrong

@@ -37,8 +37,6 @@ class Source:
         if end is self.at:
             return 0
         self.at = end
-        if isinstance(self.world, OneQueue):
-            return sum(claim.messages for claim in end.claims)
         return sum(counts(end).values())
 
 
@@ -164,7 +162,7 @@ def test_the_next_batch_is_as_large_as_the_last_ones_duration_lets_it(several: b
     driver, world, at, sizes = source.driver, source.world, source.at, []
     for _ in range(6):
         end = driver.latest(at, 400)
-        claims = end.claims if not several else [c for q in end.queues.values() for c in q.claims]
+        claims = [claim for each in end.queues.values() for claim in each.claims]
         sizes.append(sum(claim.messages for claim in claims))
         world.now_ms += 5 * sizes[-1]  # 200 a second
         at = end

@@ -11,14 +11,14 @@ What is asserted is what docs/semantics.md promises of the source, message by me
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import pytest
 from spark_world.fake import quorum_queue
-from spark_world.fake_reader import TwoAtOnce
+from spark_world.fake_reader import TwoAtOnce, take, told
 
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import (
@@ -34,7 +34,7 @@ from pyspark_warren.surroundings import Surroundings
 from tests.broker.queue.world import Queue as Machine
 from warren import errors
 from warren.admin import Queue, Reader
-from warren.claims import Claim, Registration
+from warren.claims import Claim, ReaderStep, Registration
 from warren_machines.metadata.records import numbered_above
 from warren_machines.queue import claim as claims
 from warren_machines.queue import commands as c
@@ -122,10 +122,6 @@ class Checkpoint:
 class World:
     """A queue's lives, one query with its checkpoint, and what became of each message."""
 
-    def made(self) -> type[ClaimDriver]:
-        """The class of the next run's driver."""
-        return ClaimDriver
-
     def __init__(self, seed: int, caplog: pytest.LogCaptureFixture) -> None:
         self.random = random = Random(seed)
         self.caplog = caplog
@@ -161,6 +157,7 @@ class World:
             "maxMessagesPerTrigger": str(self.random.choice((1, 3, 10))),
             "claimTtl": self.expires[0],
             "readerExpires": self.expires[1],
+            "prefetchClaims": "0",
         }
         if not self.calm and self.random.random() < 0.2:
             given["claimTtl"] = f"{self.random.choice((0, TTL_MS))}ms"
@@ -179,6 +176,9 @@ class World:
 
     def reader(self, queue: str, reader: str) -> MachineReader:
         return MachineReader(self, reader)
+
+    def take_steps(self, steps: Sequence[ReaderStep]) -> list[Any]:
+        return [told(take, self.reader, step) for step in steps]
 
     def ask(self, command: c.AnyCommand) -> Any:
         chance = 1.0 if self.calm else self.random.random()
@@ -216,7 +216,8 @@ class World:
     def named(self) -> set[tuple[str, int]]:
         """The claims in Spark's offset log."""
         offsets = [each for checkpoint in self.checkpoints for each in checkpoint.offsets]
-        return {(each.reader, claim.number) for each in offsets for claim in each.claims}
+        stands = [at for each in offsets for at in each.queues.values()]
+        return {(at.reader, claim.number) for at in stands for claim in at.claims}
 
     def apply(self, command: c.AnyCommand | None) -> Any:
         """One entry; whatever left a claim was committed, or is in the queue again."""
@@ -361,10 +362,12 @@ class Run:
             given["readerId"] = "another"
         self.options = parse_options(given, "read")
         broker: Any = world  # what a driver asks of one
-        self.driver = world.made()(
+        self.driver = ClaimDriver(
             broker,
             self.options,
-            Surroundings(lambda: world.machine.now, lambda seconds: None, self.mint),
+            Surroundings(
+                lambda: world.machine.now, lambda seconds: None, self.mint, lambda work: None
+            ),
         )
         self.steps = self.life()
 
@@ -452,8 +455,8 @@ class Run:
                 raise errors.ClaimLost("a task found no claim")
             rows += world.names(found)
             assert len(world.names(found)) == part.last - part.first, "other rows than were planned"
-        if self.driver.attached is not None and world.random.random() < 0.3:
-            self.driver.attached.renew()
+        if self.driver.attached and world.random.random() < 0.3:
+            self.driver.renew()
         yield
         written = log.written.setdefault(batch, set())
         written.add(tuple(rows))

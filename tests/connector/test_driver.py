@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from spark_world.fake import FakeBroker, FakeClient, ReaderState
+from spark_world.offsets import only
 
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import (
@@ -27,7 +28,8 @@ class World:
         self.now_ms = 0
         self.slept: list[float] = []
         self.minted = 0
-        self.options = {"queue": "q", "maxMessagesPerTrigger": "10", **options}
+        given = {"queue": "q", "maxMessagesPerTrigger": "10", "prefetchClaims": "0"}
+        self.options = {**given, **options}
 
     def driver(self, **more: str) -> ClaimDriver:
         options = parse_options({**self.options, **more}, "read")
@@ -62,7 +64,7 @@ def with_messages(count: int) -> World:
 def started(world: World, driver: ClaimDriver) -> Offset:
     """Pass the first batch, which is empty."""
     hello = driver.latest(driver.initial(), 10)
-    assert (hello.number, hello.registered, hello.claims) == (0, True, ())
+    assert (only(hello).number, hello.registered, only(hello).claims) == (0, True, ())
     return hello
 
 
@@ -87,7 +89,7 @@ def test_no_claim_is_opened_before_the_reader_is_in_the_checkpoint() -> None:
     assert world.state["claims"] == {}
     again = world.driver()
     end = again.latest(started(world, again), 10)
-    assert (end.reader, end.number, end.claims[0].messages) == ("r2", 1, 5)
+    assert (only(end).reader, only(end).number, only(end).claims[0].messages) == ("r2", 1, 5)
 
 
 def test_trigger_once_reads_in_its_only_batch() -> None:
@@ -116,7 +118,7 @@ def test_once_left_the_whole_queue_to_a_reader_that_no_checkpoint_knew() -> None
     world.publish(4)  # the driver dies while it works on the batch, and plans it again
     last = world.driver()
     assert last.plan(last.initial(), Offset.from_dict(end.to_dict())) == (part,)
-    assert last.latest(end, None).claims[0].messages == 4
+    assert only(last.latest(end, None)).claims[0].messages == 4
     assert world.state["acknowledged"] == 28
 
 
@@ -196,7 +198,7 @@ def test_a_reader_whose_numbers_do_not_begin_at_one_reads_its_first_claim() -> N
         driver = world.driver()
         start = driver.initial()
         end = driver.latest(start, limit)
-        assert end.number == (7 if limit else 8)
+        assert only(end).number == (7 if limit else 8)
         if limit:
             assert driver.plan(start, end) == ()
             start, end = end, driver.latest(end, limit)
@@ -222,7 +224,7 @@ def test_settled_is_what_spark_named_as_start_and_nothing_else() -> None:
     assert world.state["acknowledged"] == 10
     driver.settle(one)  # commit(end) comes late
     three = driver.latest(two, 10)
-    assert (world.state["acknowledged"], three.claims[0].messages) == (20, 5)
+    assert (world.state["acknowledged"], only(three).claims[0].messages) == (20, 5)
     assert driver.latest(three, 10) is three
     assert world.state["acknowledged"] == 25 and world.state["ready"] == 0
 
@@ -285,7 +287,7 @@ def test_available_now_reads_what_was_there_and_no_more() -> None:
         end = driver.latest(at, 10)
         if end == at:
             break
-        got.append(end.claims[0].messages)
+        got.append(only(end).claims[0].messages)
         at = end
     assert got == [10, 10, 5]
     assert world.state["acknowledged"] == 25 and world.state["claims"] == {}
@@ -300,7 +302,7 @@ def test_available_now_does_not_count_the_claim_it_inherits() -> None:
     driver.prepare_available_now()
     got, at = [], start
     while (end := driver.latest(at, 10)) != at:
-        got.append(end.claims[0].messages)
+        got.append(only(end).claims[0].messages)
         at = end
     assert got == [10, 10, 5] and world.state["acknowledged"] == 25
 
@@ -328,9 +330,9 @@ def test_continue_goes_on_as_a_new_reader() -> None:
     world.broker.release_claims("q")
     again = world.driver()
     hello = again.latest(start, 10)
-    assert (hello.reader, hello.number, hello.claims) == ("r2", 2, ())
+    assert (only(hello).reader, only(hello).number, only(hello).claims) == ("r2", 2, ())
     end = again.latest(hello, 10)
-    assert end.claims[0].messages == 10 and world.state["readers"] == ["r2"]
+    assert only(end).claims[0].messages == 10 and world.state["readers"] == ["r2"]
     assert again.plan(hello, end)
 
 
@@ -359,10 +361,10 @@ def test_who_goes_on_after_a_committed_batch_keeps_the_reader_and_its_numbers() 
     _, end = batch_of_lost_claim(world)
     driver = world.driver()
     hello = driver.latest(end, 10)
-    assert (hello.reader, hello.number, hello.claims) == (end.reader, 1, ())
+    assert (only(hello).reader, only(hello).number, only(hello).claims) == (only(end).reader, 1, ())
     assert driver.plan(end, hello) == ()
     again = driver.latest(hello, 10)
-    assert (again.number, again.claims[0].messages) == (2, 10)
+    assert (only(again).number, only(again).claims[0].messages) == (2, 10)
     # The driver dies; the next one starts with the batch that was going on, or after it.
     assert world.driver().plan(hello, again)[0].last == 10
     assert world.driver().latest(again, 10) == again
@@ -390,13 +392,13 @@ def test_a_reader_that_was_forgotten_is_told() -> None:
     driver = world.driver()
     end = driver.latest(started(world, driver), 10)
     driver.settle(end)
-    del world.broker.queues["q"].readers[end.reader]
+    del world.broker.queues["q"].readers[only(end).reader]
     world.broker.queues["q"].floor = 2  # above what it had
     for _ in range(2):
         with pytest.raises(ClaimLostError, match="forgotten after long silence"):
             world.driver().latest(end, 10)
-    assert end.reader not in world.state["readers"]
-    assert world.driver(onClaimLost="continue").latest(end, 10).reader == "r2"
+    assert only(end).reader not in world.state["readers"]
+    assert only(world.driver(onClaimLost="continue").latest(end, 10)).reader == "r2"
 
 
 @pytest.mark.parametrize("settled", [0, 2])
@@ -434,10 +436,10 @@ def test_an_older_copy_of_the_checkpoint_does_not_disturb_the_query_that_runs() 
     onward = world.driver(onClaimLost="continue")
     assert onward.plan(offsets[0], offsets[1]) == ()  # and this batch is committed, empty
     hello = onward.latest(offsets[1], 10)
-    assert (hello.reader, hello.claims) == ("r2", ())
-    assert onward.latest(hello, 10).claims[0].messages == 10
+    assert (only(hello).reader, only(hello).claims) == ("r2", ())
+    assert only(onward.latest(hello, 10)).claims[0].messages == 10
     assert len(driver.plan(offsets[2], offsets[3])) == 1
-    assert driver.latest(offsets[3], 10).number == 4
+    assert only(driver.latest(offsets[3], 10)).number == 4
     assert world.state["settled"] == {"r1": 3, "r2": 0}
 
 

@@ -11,16 +11,21 @@ from pyspark_warren import progress
 END_MS = 1_700_000_002_000
 
 
-def claims_offset(number: int, *claims: list[int], **more: Any) -> dict[str, Any]:
+def claims_offset(number: int, *claims: list[int], reader: str = "r") -> dict[str, Any]:
+    return offset_of(reader, q=(number, list(claims)))
+
+
+def offset_of(reader: str, **queues: Any) -> dict[str, Any]:
     return {
-        "claims": list(claims),
-        "number": number,
-        "queue": "q",
+        "kind": "claims",
+        "queues": {
+            name: {"claims": claims, "number": number, "reader": reader}
+            for name, (number, claims) in queues.items()
+        },
         "reader": "r",
         "registered": True,
         "version": 1,
         "vhost": "/",
-        **more,
     }
 
 
@@ -83,32 +88,21 @@ def test_another_reader_and_a_batch_without_claims() -> None:
     figures = only(progress(of_spark({"startOffset": end, "endOffset": end})))
     assert (figures["batch_messages"], figures["batch_bytes"]) == (0, 0)
     assert figures["messages_ready"] is None
-    planned = claims_offset(1, [1, 0, 0], version=2)  # opened when the batch was planned
+    planned = claims_offset(1, [1, 0, 0])  # opened when the batch was planned
     source = {"startOffset": None, "endOffset": planned, "numInputRows": 6}
     figures = only(progress(of_spark(source)))
     assert (figures["batch_messages"], figures["batch_bytes"]) == (6, None)
 
 
 def test_several_queues() -> None:
-    def offset(**queues: Any) -> dict[str, Any]:
-        return {
-            "kind": "queues",
-            "queues": {
-                name: {"claims": claims, "number": number, "reader": "r"}
-                for name, (number, claims) in queues.items()
-            },
-            "reader": "r",
-            "registered": True,
-            "version": 3,
-            "vhost": "/",
-        }
-
     figures = only(
         progress(
             of_spark(
                 {
-                    "startOffset": offset(a=(1, [[1, 5, 50]]), b=(0, [])),
-                    "endOffset": offset(a=(1, [[1, 5, 50]]), b=(1, [[1, 2, 20]]), c=(0, [])),
+                    "startOffset": offset_of("r", a=(1, [[1, 5, 50]]), b=(0, [])),
+                    "endOffset": offset_of(
+                        "r", a=(1, [[1, 5, 50]]), b=(1, [[1, 2, 20]]), c=(0, [])
+                    ),
                     "latestOffset": {"messages_ready": 9, "queues": {"a": 9, "b": 0}},
                 }
             )

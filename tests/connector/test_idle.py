@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from spark_world.fake import quorum_queue
+from spark_world.offsets import only
 
 from connector.test_driver import World, started, with_messages
 from connector.test_queues_driver import World as SeveralQueues
@@ -15,8 +16,6 @@ from connector.test_queues_driver import started as all_started
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import FencedError
 from pyspark_warren.offset import Offset
-from pyspark_warren.queue_offsets import QueueOffsets
-from pyspark_warren.queues_driver import QueuesDriver
 from warren import errors as client_errors
 
 # ------------------------------------------------------------------ one queue
@@ -39,7 +38,7 @@ def test_an_idle_query_sent_a_claim_request_at_each_poll() -> None:
     assert not world.broker.calls
     world.publish(3)
     end = driver.latest(start, 10)
-    assert end.claims[0].messages == 3
+    assert only(end).claims[0].messages == 3
     assert driver.latest(end, 10) is end  # settles, and asks for a claim once
     assert [call[0] for call in world.broker.calls] == ["open", "settle", "open"]
 
@@ -79,7 +78,7 @@ def test_messages_below_the_minimum_do_not_expire_with_their_queue() -> None:
         assert driver.latest(start, 10) is start
     while (end := driver.latest(start, 10)) is start:
         assert world.now_ms < 12_000
-    assert end.claims[0].messages == 2
+    assert only(end).claims[0].messages == 2
 
 
 def test_an_idle_driver_is_fenced() -> None:
@@ -93,7 +92,7 @@ def test_an_idle_driver_is_fenced() -> None:
 def test_an_idle_driver_is_told_that_its_reader_was_released() -> None:
     world = World()
     driver, start = idle_one(world)
-    del world.broker.queues["q"].readers[start.reader]
+    del world.broker.queues["q"].readers[only(start).reader]
     with pytest.raises(client_errors.PeerError, match="not registered"):
         driver.latest(start, 10)
 
@@ -103,9 +102,9 @@ def test_a_claim_that_an_idle_driver_does_not_know_of_is_its_next_batch() -> Non
     driver, start = idle_one(world)
     world.publish(3)
     claims = world.broker.queues["q"]
-    claims.readers[start.reader].claims[1] = claims.ready  # its answer was lost
+    claims.readers[only(start).reader].claims[1] = claims.ready  # its answer was lost
     claims.ready = []
-    assert driver.latest(start, 10).claims[0].messages == 3
+    assert only(driver.latest(start, 10)).claims[0].messages == 3
 
 
 def test_available_now_does_not_end_because_of_counts_that_are_a_moment_old(
@@ -116,13 +115,13 @@ def test_available_now_does_not_end_because_of_counts_that_are_a_moment_old(
     driver.prepare_available_now()
     start = started(world, driver)
     monkeypatch.setattr(world.broker, "queue", lambda name: quorum_queue(name))
-    assert driver.latest(start, 10).claims[0].messages == 5
+    assert only(driver.latest(start, 10)).claims[0].messages == 5
 
 
 # ------------------------------------------------------------------ several queues
 
 
-def idle_several(world: SeveralQueues) -> tuple[QueuesDriver, QueueOffsets]:
+def idle_several(world: SeveralQueues) -> tuple[ClaimDriver, Offset]:
     """Return a driver that has found nothing, and where it stands."""
     driver = world.driver()
     start = all_started(driver)
@@ -154,13 +153,13 @@ def test_a_message_that_comes_with_an_owed_request_is_within_the_limit() -> None
     driver, start = idle_several(world)
     world.now_ms += 5_000
     world.publish("a", 20)
-    step = driver._lanes["b"].step
+    step = driver._queues["b"].step
 
     def comes(*limits: Any) -> Offset:
         world.publish("b", 20)  # after its counts were read
         return step(*limits)
 
-    driver._lanes["b"].step = comes  # type: ignore[method-assign]
+    driver._queues["b"].step = comes  # type: ignore[method-assign]
     assert counts(driver.latest(start, 10)) == {"a": 9, "b": 1}
 
 

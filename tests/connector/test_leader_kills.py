@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -91,7 +92,7 @@ class Pipeline:
     def driver(self) -> ClaimDriver:
         return ClaimDriver(
             self.broker,
-            self.options,
+            replace(self.options, prefetch_claims=0),
             Surroundings.of_this_process(),
         )
 

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 from spark_world.fake import FakeBroker, FakeClient
+from spark_world.offsets import only, standing, text
 
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import CheckpointBehindError, OptionError, UnsupportedError
-from pyspark_warren.offset import Offset
 from pyspark_warren.one_decision import claims_of_batch
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.sink import WarrenStreamWriter, Written
@@ -36,7 +36,7 @@ class Line:
         driver = self.source()
         self.start = driver.latest(driver.initial(), 10)
         self.end = driver.latest(self.start, 10)
-        self.record(self.end.to_json())
+        self.record(text(self.end))
 
     def record(self, *offsets: str) -> None:
         (self.checkpoint / "offsets").mkdir(exist_ok=True)
@@ -44,7 +44,9 @@ class Line:
         (self.checkpoint / "offsets" / str(BATCH)).write_text("\n".join(lines))
 
     def source(self, settles: str = "true") -> ClaimDriver:
-        given = parse_options({"queue": "in", "settleWithBatch": settles}, "read")
+        given = parse_options(
+            {"queue": "in", "settleWithBatch": settles, "prefetchClaims": "0"}, "read"
+        )
         return ClaimDriver(
             self.client, given, Surroundings(lambda: 0, lambda _: None, lambda: "r1")
         )
@@ -78,7 +80,11 @@ def test_publishing_settles_and_the_batch_run_again_reads_nothing(line: Line) ->
     assert again.plan(line.start, line.end) == ()
     WarrenStreamWriter(line.sink(), SCHEMA, lambda _: line.client).commit([None], BATCH)
     onward = again.latest(line.end, 10)
-    assert (onward.reader, onward.number, onward.claims[0].messages) == ("r1", 2, 5)
+    assert (only(onward).reader, only(onward).number, only(onward).claims[0].messages) == (
+        "r1",
+        2,
+        5,
+    )
     assert line.holds() == (10, {"r1": 1}, 10)
 
 
@@ -125,7 +131,7 @@ def test_a_copy_of_the_checkpoint_that_is_further_behind_is_refused(line: Line) 
 def test_a_query_with_other_sources_publishes_nothing(
     line: Line, offsets: tuple[str, ...], says: str
 ) -> None:
-    line.record(*(line.end.to_json() if each == "OFFSET" else each for each in offsets))
+    line.record(*(text(line.end) if each == "OFFSET" else each for each in offsets))
     with pytest.raises(UnsupportedError, match=says):
         line.commit(line.sink())
     assert line.holds() == (0, {"r1": 0}, 0)
@@ -140,10 +146,10 @@ def test_a_query_with_a_state_publishes_nothing(line: Line) -> None:
 
 def test_a_source_elsewhere_is_refused(line: Line) -> None:
     end = line.end
-    line.record(Offset("/", "in", "elsewhere", 1, end.claims).to_json())
+    line.record(text(standing("elsewhere", 1, only(end).claims, "in")))
     with pytest.raises(UnsupportedError, match="does not know reader 'elsewhere'"):
         claims_of_batch(line.sink(), BATCH, line.client.queue)
-    line.record(Offset("other", "in", end.reader, 1, end.claims).to_json())
+    line.record(text(standing(only(end).reader, 1, only(end).claims, "in", "other")))
     with pytest.raises(UnsupportedError, match="reads vhost 'other' and publishes to vhost '/'"):
         claims_of_batch(line.sink(), BATCH, line.client.queue)
 

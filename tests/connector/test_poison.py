@@ -77,33 +77,17 @@ def test_a_driver_that_ends_at_any_step_of_the_search(
             dies_in += 1
 
 
-@pytest.mark.parametrize("counted", [True, False])
-def test_starts_of_other_queries_are_no_tries(counted: bool) -> None:
+def test_starts_of_other_queries_are_no_tries() -> None:
     """A batch that was interrupted twice is not rejected because another query was restarted."""
     world = one_block(10, isolatePoison="false", batchTriesMax="3")
-    world.counted = counted
     world.down = True
     assert not world.run()
     for _ in range(5):
-        world.apply(c.RegisterReader("other", counted=counted))
+        world.apply(c.RegisterReader("other", counted=True))
     assert not world.run()
     world.down = False
     world.until_done()
-    if counted:
-        passed(world, 10)
-    else:  # as before version 19, when a batch has noted the epoch only
-        assert len(world.dead) == 10
-
-
-def test_a_batch_that_was_begun_before_starts_were_counted_is_tried_as_before() -> None:
-    world = one_block(10, 3, batchTriesMax="3")
-    world.counted = False
-    for _ in range(2):
-        assert not world.run()
-    world.counted = True
-    world.until_done()
     passed(world, 10)
-    assert world.dead == [(1, 3)]
 
 
 def test_new_messages_of_the_queue_wait_until_the_search_is_over() -> None:

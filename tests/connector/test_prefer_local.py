@@ -49,7 +49,7 @@ def read():
 options = parse_options(json.loads(sys.argv[1]), "read", "stream")
 count = int(sys.argv[2])
 schema = pa.schema([("body", pa.binary())])
-part = Slice("r", int(sys.argv[3]), 0, count, 0)
+part = Slice(options.queue, "r", int(sys.argv[3]), 0, count)
 read()  # the member here has everything from then on
 before = received()
 size = read()

@@ -10,14 +10,15 @@ import pytest
 from spark_world import fake
 from spark_world.fake import FakeClient
 from spark_world.fake_reader import FakeReader
+from spark_world.offsets import only, standing
 
 from connector.test_driver import World, started
 from pyspark_warren import claim_ahead
+from pyspark_warren.claim_ahead import BATCH_MS_MAX, prefetches
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import ClaimLostError, FencedError, TokenError
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
-from pyspark_warren.prefetch import BATCH_MS_MAX, PrefetchingDriver, prefetches
 from pyspark_warren.surroundings import Surroundings
 from tests.patience import PATIENCE_S
 from warren import errors
@@ -28,15 +29,15 @@ class AheadWorld(World):
     """What is done beside Spark's calls is done when the test says so."""
 
     def __init__(self, published: int = 0, **options: str) -> None:
-        super().__init__(**options)
+        super().__init__(**{"prefetchClaims": "1", **options})
         self.work: list[Callable[[], None]] = []
         if published:
             self.publish(published)
 
-    def driver(self, **more: str) -> PrefetchingDriver:
+    def driver(self, **more: str) -> ClaimDriver:
         options = parse_options({**self.options, **more}, "read")
         assert prefetches(options)
-        return PrefetchingDriver(
+        return ClaimDriver(
             FakeClient.local(self.broker),
             options,
             Surroundings(lambda: self.now_ms, self.sleep, self.mint, self.beside),
@@ -45,12 +46,12 @@ class AheadWorld(World):
     def beside(self, work: Callable[[], None]) -> None:
         self.work.append(work)
 
-    def ask(self, driver: PrefetchingDriver) -> None:
+    def ask(self, driver: ClaimDriver) -> None:
         """Make the request ahead."""
         (_,) = self.work
         self.work.clear()
-        assert driver._ahead is not None
-        driver._ahead.ask()
+        assert driver.ahead is not None and driver.ahead.request is not None
+        driver.ahead.request.ask()
 
     def claims(self) -> dict[int, int]:
         return self.state["claims"].get("r1", {})
@@ -62,15 +63,15 @@ class AheadWorld(World):
         return found
 
 
-def second_batch(world: AheadWorld) -> tuple[PrefetchingDriver, Offset]:
+def second_batch(world: AheadWorld) -> tuple[ClaimDriver, Offset]:
     """A driver in its second batch with rows, after which it knows how long a batch takes."""
     driver = world.driver()
     first = driver.latest(started(world, driver), 10)
     assert not world.work, "how long batches take is not known yet"
-    driver.plan(Offset("/", "q", "r1"), first)
+    driver.plan(standing("r1"), first)
     world.now_ms += 150
     second = driver.latest(first, 10)
-    assert second.number == 2
+    assert only(second).number == 2
     driver.settle(first)
     world.calls()
     return driver, second
@@ -82,10 +83,10 @@ def test_the_next_claim_is_opened_beside_the_batch_and_costs_the_next_call_no_re
     for number in range(3, 6):
         start = at
         world.ask(driver)
-        assert world.claims() == {at.number: 10, number: 10}
+        assert world.claims() == {only(at).number: 10, number: 10}
         world.calls()
         at = driver.latest(start, 10)
-        assert (at.number, at.claims[0].messages) == (number, 10)
+        assert (only(at).number, only(at).claims[0].messages) == (number, 10)
         driver.plan(start, at)
         driver.settle(start)  # commit(end): a request that settles it is under way
         assert world.calls() == []
@@ -107,7 +108,7 @@ def test_a_claim_that_would_not_be_full_is_opened_with_all_that_came_meanwhile()
     assert world.claims() == {2: 10} and world.state["ready"] == 5
     world.publish(4)
     at = driver.latest(at, 10)
-    assert at.claims[0].messages == 9
+    assert only(at).claims[0].messages == 9
     assert not world.work, "the queue was empty: nothing is asked ahead"
 
 
@@ -126,7 +127,7 @@ def test_after_a_long_batch_nothing_is_opened_ahead() -> None:
     world.ask(driver)
     world.now_ms += BATCH_MS_MAX + 1
     at = driver.latest(at, 10)
-    assert at.number == 3, "what was opened is used"
+    assert only(at).number == 3, "what was opened is used"
     world.ask(driver)
     assert world.claims() == {3: 10}, "the batch before it is settled, no more"
     world.now_ms += 100
@@ -159,7 +160,7 @@ def test_available_now_ends_with_everything_settled_and_nothing_ahead() -> None:
     read = 0
     while (end := driver.latest(at, 10)) != at:
         world.publish(10)
-        read += end.claims[0].messages
+        read += only(end).claims[0].messages
         world.now_ms += 10
         for work in world.work:
             threading.Thread(target=work, daemon=True).start()
@@ -181,10 +182,10 @@ def test_a_claim_that_spark_does_not_ask_for_is_given_back(monkeypatch: pytest.M
     assert world.broker.bodies("q")[0] == b"20", "in their order"
     world.work.clear()
     empty = driver.latest(at, 10)
-    assert (empty.number, empty.claims[0].messages) == (3, 0)
+    assert (only(empty).number, only(empty).claims[0].messages) == (3, 0)
     assert driver.plan(at, empty) == ()
     after = driver.latest(empty, 10)
-    assert (after.number, after.claims[0].messages) == (4, 10)
+    assert (only(after).number, only(after).claims[0].messages) == (4, 10)
     assert world.state["acknowledged"] == 20
 
 
@@ -192,21 +193,22 @@ def test_a_query_that_stops_gives_back_what_is_ahead_and_no_more() -> None:
     world = AheadWorld(40)
     driver, at = second_batch(world)
     world.ask(driver)
-    driver.stop()
+    driver.close()
     assert world.claims() == {2: 10, 3: 0} and world.state["ready"] == 20
-    driver.stop()
+    driver.close()
     again = world.driver(prefetchClaims="1")
     empty = again.latest(at, 10)
-    assert (empty.number, empty.claims[0].messages) == (3, 0)
-    assert again.latest(empty, 10).claims[0].messages == 10
+    assert (only(empty).number, only(empty).claims[0].messages) == (3, 0)
+    assert only(again.latest(empty, 10)).claims[0].messages == 10
 
 
 def test_what_spark_has_asked_for_is_not_given_back() -> None:
     world = AheadWorld(40)
     driver, at = second_batch(world)
     world.ask(driver)
-    ahead = driver._ahead
-    assert ahead is not None and driver.latest(at, 10).number == 3
+    assert driver.ahead is not None
+    ahead = driver.ahead.request
+    assert ahead is not None and only(driver.latest(at, 10)).number == 3
     ahead.give_back()
     assert world.claims() == {2: 10, 3: 10}
 
@@ -237,12 +239,12 @@ def test_a_claim_that_may_be_given_back_yet_is_not_used(
     world = AheadWorld(40)
     driver, at = second_batch(world)
     world.ask(driver)
-    assert driver._ahead is not None
-    driver._ahead.give_back()
+    assert driver.ahead is not None and driver.ahead.request is not None
+    driver.ahead.request.give_back()
     assert world.claims() == {2: 10, 3: 10}, "it may be emptied at any time"
     with pytest.raises(type(failure)):
         driver.latest(at, 10)
-    assert driver.latest(at, 10).claims[0].messages == 0
+    assert only(driver.latest(at, 10)).claims[0].messages == 0
     assert world.claims() == {3: 0}
 
 
@@ -277,12 +279,12 @@ def test_a_login_that_fails_ends_no_thread_and_no_batch_is_lost(
     world.work.clear()
     run()  # in a thread of its own: nothing takes what it raises
     at = driver.latest(at, 10)
-    assert (at.number, at.claims[0].messages) == (3, 10), "it is asked again"
+    assert (only(at).number, only(at).claims[0].messages) == (3, 10), "it is asked again"
     world.ask(driver)
     monkeypatch.setattr(NoLogin, "refusals", 1)
-    driver.stop()
+    driver.close()
     assert world.claims() == {3: 10, 4: 10}, "it may be emptied at any time"
-    assert driver.latest(at, 10).claims[0].messages == 0
+    assert only(driver.latest(at, 10)).claims[0].messages == 0
     assert world.claims() == {4: 0}
 
 
@@ -293,7 +295,7 @@ def test_the_next_batch_waits_for_the_request_that_is_under_way() -> None:
     timer = threading.Timer(0.05, run)
     timer.start()
     end = driver.latest(at, 10)
-    assert (end.number, end.claims[0].messages) == (3, 10)
+    assert (only(end).number, only(end).claims[0].messages) == (3, 10)
     timer.join(PATIENCE_S)
 
 
@@ -305,18 +307,20 @@ def test_a_driver_that_died_with_a_claim_ahead_leaves_it_to_the_next_one(prefetc
     world = AheadWorld(40)
     driver, at = second_batch(world)
     world.ask(driver)
-    ahead = driver._ahead
+    assert driver.ahead is not None
+    ahead = driver.ahead.request
     assert ahead is not None
     options = parse_options({**world.options, "prefetchClaims": prefetch}, "read")
-    kind = PrefetchingDriver if prefetch == "1" else ClaimDriver
     around = Surroundings(lambda: world.now_ms, world.sleep, world.mint, world.beside)
-    again = kind(FakeClient.local(world.broker), options, around)
-    slices = again.plan(Offset("/", "q", "r1", 1), at)
+    again = ClaimDriver(FakeClient.local(world.broker), options, around)
+    slices = again.plan(standing("r1", 1), at)
     assert [(part.number, part.first, part.last) for part in slices] == [(2, 0, 10)]
     world.publish(100)
     end = again.latest(at, 3)
-    assert (end.number, end.claims[0].messages) == (3, 10), "as it was, whatever the limit is now"
-    assert again.latest(end, 3).claims[0].messages == 3
+    assert (only(end).number, only(end).claims[0].messages) == (3, 10), (
+        "as it was, whatever the limit is now"
+    )
+    assert only(again.latest(end, 3)).claims[0].messages == 3
     ahead.give_back()  # the first one still runs: it is fenced
     assert world.claims() == {4: 3}
 
@@ -328,7 +332,7 @@ def test_a_batch_was_committed_before_the_one_before_it_was_settled() -> None:
     third = driver.latest(at, 10)  # its request to settle 2 is never sent
     again = world.driver()
     end = again.latest(third, 10)
-    assert (end.number, end.claims[0].messages) == (4, 10)
+    assert (only(end).number, only(end).claims[0].messages) == (4, 10)
     assert world.state["acknowledged"] == 30 and world.claims() == {4: 10}
 
 
@@ -347,7 +351,7 @@ def test_a_driver_that_was_taken_over_from_is_told() -> None:
     world = AheadWorld(60)
     driver, at = second_batch(world)
     other = world.driver()
-    other.plan(Offset("/", "q", "r1", 1), at)
+    other.plan(standing("r1", 1), at)
     world.ask(driver)
     with pytest.raises(FencedError):
         driver.latest(at, 10)
@@ -361,4 +365,4 @@ def test_a_claim_whose_later_one_is_open_was_lost() -> None:
     state.lost.add(2)
     world.broker.queues["q"].give_back(state.claims.pop(2))
     with pytest.raises(ClaimLostError):
-        world.driver().plan(Offset("/", "q", "r1", 1), at)
+        world.driver().plan(standing("r1", 1), at)

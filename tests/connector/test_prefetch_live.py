@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spark_world.offsets import only
 from spark_world.runs import RealWorld, ended, resume
 
 from pyspark_warren.client import connect
 from pyspark_warren.conditions import named_conditions
+from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import BrokerRefusedError
 from pyspark_warren.options import parse_options
-from pyspark_warren.prefetch import PrefetchingDriver
 from pyspark_warren.surroundings import Surroundings
 from tests.patience import PATIENCE_S
 from warren.admin import Admin
@@ -192,16 +193,16 @@ class Limited:
                 "/", self.user, configure="^$", write="^$", read=allowed
             )
 
-    def driver(self) -> PrefetchingDriver:
+    def driver(self) -> ClaimDriver:
         surroundings = Surroundings(lambda: 0, lambda _s: None, lambda: "r", self.work.append)
-        return PrefetchingDriver(connect(self.options), self.options, surroundings)
+        return ClaimDriver(connect(self.options), self.options, surroundings)
 
-    def ask(self, driver: PrefetchingDriver) -> None:
+    def ask(self, driver: ClaimDriver) -> None:
         """Make the request ahead."""
         (_,) = self.work
         self.work.clear()
-        assert driver._ahead is not None
-        driver._ahead.ask()
+        assert driver.ahead is not None and driver.ahead.request is not None
+        driver.ahead.request.ask()
 
     def claims(self) -> tuple[int, int]:
         """Return how many claims are open, and how many messages they hold."""
@@ -228,23 +229,23 @@ def test_a_right_is_removed_beside_a_claim_ahead(world: RealWorld, removed: str)
         user.ask(driver)
         assert user.claims() == (2, 2 * BATCH)
         user.may_read(False)
-        driver.stop()
+        driver.close()
         assert user.claims() == (2, 2 * BATCH), "it is held until the query starts again"
         with refused, named_conditions("reading"):
             driver.latest(at, BATCH)
     else:
         user.work.clear()
-        driver._ahead = None
+        driver.ahead.request = None
         user.may_read(False)
         with refused, named_conditions("reading"):
             driver.settle(at)
     user.may_read(True)
     again = user.driver()
     assert again.plan(start, at), "the batch that was begun"
-    rows = at.claims[0].messages
+    rows = only(at).claims[0].messages
     while (end := again.latest(at, BATCH)) is not at:
-        rows += end.claims[0].messages
+        rows += only(end).claims[0].messages
         user.work.clear()
-        again._ahead, at = None, end
+        again.ahead.request, at = None, end
     assert rows == 4 * BATCH
     world.check_source_empty()

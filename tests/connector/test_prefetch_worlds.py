@@ -14,32 +14,28 @@ from typing import Any
 import pytest
 
 from connector.test_claim_worlds import SEEDS, World
-from pyspark_warren.claim_ahead import ClaimAhead
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.offset import Offset
-from pyspark_warren.prefetch import PrefetchingDriver
+from pyspark_warren import driver
+from pyspark_warren.claim_ahead import ClaimAhead, ClaimsAhead
+from pyspark_warren.offset import Position
 from warren_machines.queue import claim as claims
 
 SEEN: Counter[str] = Counter()
 
 
-class Stepped(PrefetchingDriver):
+class Stepped(ClaimsAhead):
     """Its requests ahead are made when the world says so."""
 
-    asked = False
-
-    def _start(self, ahead: ClaimAhead) -> None:
-        self.asked = False
+    asked: ClaimAhead | None = None
 
     def ask(self) -> None:
         """Make the request, now."""
-        if self._ahead is not None and not self.asked:
-            self.asked = True
-            self._ahead.ask()
+        if self.request is not None and self.request is not self.asked:
+            self.asked = self.request
+            self.request.ask()
 
-    def _held(self, start: Offset) -> Offset | None:
+    def held(self, start: Position) -> Position | None:
         self.ask()
-        end = super()._held(start)
+        end = super().held(start)
         SEEN["taken" if end is not None else "none"] += 1
         return end
 
@@ -47,27 +43,32 @@ class Stepped(PrefetchingDriver):
 class Ahead(World):
     """A world in which something happens beside Spark's calls."""
 
-    def made(self) -> type[ClaimDriver]:
+    def options(self) -> dict[str, str]:
         """Option prefetchClaims is one of those that change."""
-        return ClaimDriver if self.random.random() < 0.3 else Stepped
+        return {**super().options(), "prefetchClaims": "01"[self.random.random() >= 0.3]}
 
     def pass_time(self) -> None:
         for run in self.runs:
-            driver: Any = run.driver
-            if not isinstance(driver, Stepped) or driver._ahead is None:
+            ahead: Any = run.driver.ahead
+            if ahead is None or ahead.request is None:
                 continue
             if run.over or self.random.random() < 0.3:
                 continue
-            driver.ask()
+            ahead.ask()
             if self.random.random() < 0.2:
-                driver.stop()  # SIGTERM; Spark may still be calling, for a moment
+                run.driver.close()  # SIGTERM; Spark may still be calling, for a moment
                 run.over = self.random.random() < 0.7
                 SEEN["stopped"] += 1
             elif self.random.random() < 0.7:
                 before = self.machine.stat().messages_claimed
-                driver._ahead.give_back()
+                ahead.request.give_back()
                 SEEN["given back"] += self.machine.stat().messages_claimed < before
         super().pass_time()
+
+
+@pytest.fixture(autouse=True)
+def stepped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "ClaimsAhead", Stepped)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerUnavailableError, CheckpointError, OptionError
-from pyspark_warren.offset import VERSION, ClaimInfo, Offset
+from pyspark_warren.offset import ClaimInfo, Offset, Position
 from pyspark_warren.option_table import SPECS
 from pyspark_warren.options import Options, for_broker, options_table, parse_options
 from pyspark_warren.plan import (
@@ -339,58 +339,67 @@ def test_every_option_is_in_the_table_for_the_manual() -> None:
 # ------------------------------------------------------------------ offsets
 
 
-OFFSET = Offset("/", "q", "r", 7, (ClaimInfo(6, 10, 100), ClaimInfo(7, 5, 50)))
+OFFSET = Offset(
+    "/",
+    "r",
+    {
+        "p": Position("p", "r", 7, (ClaimInfo(6, 10, 100), ClaimInfo(7, 5, 50)), 4),
+        "q": Position("q", "r+2", 1, (ClaimInfo(1, 0, 0),)),
+    },
+    leaving={"o": Position("o", "r", 2)},
+)
+FROZEN = (
+    '{"kind": "claims", "leaving": {"o": {"claims": [], "number": 2, "reader": "r"}}, '
+    '"queues": {"p": {"claims": [[6, 10, 100], [7, 5, 50]], "number": 7, "reader": "r", '
+    '"starts": 4}, "q": {"claims": [[1, 0, 0]], "number": 1, "reader": "r+2"}}, '
+    '"reader": "r", "registered": true, "version": 1, "vhost": "/"}'
+)
+"""An offset of form 1, as it is in checkpoints: it must be read for ever."""
 
 
-def test_an_offset_survives_its_checkpoint() -> None:
-    stored = json.loads(json.dumps(OFFSET.to_dict()))
-    assert Offset.from_dict(stored) == OFFSET
-    assert json.dumps(stored) == json.dumps(OFFSET.to_dict())
-
-
-def test_keys_are_sorted_for_spark_compares_text() -> None:
-    keys = list(OFFSET.to_dict())
-    assert keys == sorted(keys)
-    assert json.dumps(OFFSET.to_dict()) == OFFSET.to_json()
-
-
-def test_the_bytes_of_version_1_stay() -> None:
-    assert OFFSET.to_json() == (
-        '{"claims": [[6, 10, 100], [7, 5, 50]], "number": 7, "queue": "q", "reader": "r", '
-        '"registered": true, "version": 1, "vhost": "/"}'
-    )
-
-
-def test_the_bytes_of_version_2_stay() -> None:
-    offset = Offset("/", "q", "r", 1, (ClaimInfo(1, 0, 0),))
-    assert offset.to_json() == (
-        '{"claims": [[1, 0, 0]], "number": 1, "queue": "q", "reader": "r", "registered": true, '
-        '"version": 2, "vhost": "/"}'
-    )
-    assert Offset.from_dict(json.loads(offset.to_json())) == offset
-
-
-def test_a_checkpoint_of_another_queue_is_refused() -> None:
-    with pytest.raises(CheckpointError, match="'q' in vhost '/', the query reads queue 'p'"):
-        OFFSET.check_is_of("/", "p")
-    with pytest.raises(CheckpointError):
-        OFFSET.check_is_of("v", "q")
-    OFFSET.check_is_of("/", "q")
+def test_the_frozen_offset_of_form_1_is_read_and_written_as_it_was() -> None:
+    assert Offset.from_dict(json.loads(FROZEN)) == OFFSET
+    # Spark compares offsets as text, and writes the keys in their order.
+    assert json.dumps(OFFSET.to_dict()) == FROZEN
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"version": VERSION + 1}, "upgrade"),
+        ({"version": 2}, "another release of the connector: its offset is of form claims 2, this"),
         ({"version": None}, "not written by this source"),
-        ({"claims": "x"}, "cannot be read"),
-        ({"claims": [[1, 1, 1]]}, "cannot be read"),
-        ({"number": "x"}, "cannot be read"),
+        ({"kind": "other", "reader": None}, "another release"),
+        ({"queues": "x"}, "cannot be read"),
+        ({"queues": {"q": {"claims": [[3, 1, 1]], "number": 1, "reader": "r"}}}, "cannot be read"),
+        ({"queues": {"q": {"claims": [], "number": "x", "reader": "r"}}}, "cannot be read"),
+        ({"leaving": 7}, "cannot be read"),
+        ({"reader": "r", "vhost": ...}, "cannot be read"),
     ],
 )
 def test_strange_offsets_are_refused(change: dict[str, object], says: str) -> None:
+    stored = {**OFFSET.to_dict(), **change}
     with pytest.raises(CheckpointError, match=says):
-        Offset.from_dict({**OFFSET.to_dict(), **change})
+        Offset.from_dict({name: value for name, value in stored.items() if value is not ...})
+
+
+@pytest.mark.parametrize(
+    ("older", "form"),
+    [
+        (
+            '{"claims": [[1, 3, 42]], "number": 1, "queue": "a", "reader": "r1", '
+            '"registered": true, "version": 1, "vhost": "/"}',
+            "queue 1",
+        ),
+        (
+            '{"kind": "queues", "queues": {}, "reader": "r1", "registered": true, "version": 3, '
+            '"vhost": "/"}',
+            "queues 3",
+        ),
+    ],
+)
+def test_an_offset_of_before_the_first_release_is_refused(older: str, form: str) -> None:
+    with pytest.raises(CheckpointError, match=f"of form {form}, this release knows claims 1; cont"):
+        Offset.from_dict(json.loads(older))
 
 
 def test_errors_travel_between_processes() -> None:
@@ -401,16 +410,16 @@ def test_errors_travel_between_processes() -> None:
 # ------------------------------------------------------------------ plans
 
 
-def at(number: int, *sizes: int, reader: str = "r") -> Offset:
+def at(number: int, *sizes: int, reader: str = "r") -> Position:
     claims = tuple(
         ClaimInfo(number - len(sizes) + 1 + i, size, size * 10) for i, size in enumerate(sizes)
     )
-    return Offset("/", "q", reader, number, claims)
+    return Position("q", reader, number, claims)
 
 
 @given(st.integers(1, 1_000_000), st.integers(0, 5_000_000_000), st.integers(0, 50))
 def test_slices_cover_a_claim_once_and_in_order(messages: int, size: int, wanted: int) -> None:
-    slices = cut((ClaimInfo(3, messages, size),), "r", wanted)
+    slices = cut((ClaimInfo(3, messages, size),), "q", "r", wanted)
     assert [i for part in slices for i in (part.first, part.last)] == sorted(
         [0, messages] + 2 * [part.last for part in slices[:-1]]
     )
@@ -433,16 +442,16 @@ def test_slices_cover_a_claim_once_and_in_order(messages: int, size: int, wanted
     ],
 )
 def test_one_task_per_batch_however_many_messages(messages: int, size: int, slices: int) -> None:
-    assert len(cut((ClaimInfo(3, messages, size),), "r", 0)) == slices
+    assert len(cut((ClaimInfo(3, messages, size),), "q", "r", 0)) == slices
 
 
 def test_a_batch_of_several_claims_is_cut_claim_by_claim() -> None:
     claims = claims_between(at(4, 1), at(6, 10, 3))
-    assert cut(claims, "r", 2) == (
-        Slice("r", 5, 0, 5),
-        Slice("r", 5, 5, 10),
-        Slice("r", 6, 0, 1),
-        Slice("r", 6, 1, 3),
+    assert cut(claims, "q", "r", 2) == (
+        Slice("q", "r", 5, 0, 5),
+        Slice("q", "r", 5, 5, 10),
+        Slice("q", "r", 6, 0, 1),
+        Slice("q", "r", 6, 1, 3),
     )
 
 
@@ -451,6 +460,7 @@ def test_nothing_between_equal_offsets() -> None:
 
 
 def test_the_first_batch_after_a_crash_has_a_start_of_another_reader() -> None:
+    assert claims_between(None, at(1, 10)) == (ClaimInfo(1, 10, 100),)
     assert claims_between(at(0, reader="minted again"), at(1, 10)) == (ClaimInfo(1, 10, 100),)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from spark_world.fake import FakeBroker, FakeClient
 
+from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import (
     CheckpointBehindError,
     CheckpointError,
@@ -20,22 +18,9 @@ from pyspark_warren.errors import (
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
 from pyspark_warren.plan import SLICE_MESSAGES, Slice, pack
-from pyspark_warren.queue_offsets import QueueOffsets
-from pyspark_warren.queues_driver import QueuesDriver
 from pyspark_warren.share import BACKLOG, FAIR, divide
 from pyspark_warren.surroundings import Surroundings
 from warren import errors
-
-FROZEN = (
-    '{"kind": "queues", "queues": {"a": {"claims": [[1, 3, 42]], "number": 1, "reader": "r1"}, '
-    '"b": {"claims": [], "number": 0, "reader": "r1"}}, "reader": "r1", "registered": true, '
-    '"version": 3, "vhost": "/"}'
-)
-FROZEN_OF_ONE = (
-    '{"claims": [[1, 3, 42]], "number": 1, "queue": "a", "reader": "r1", "registered": true, '
-    '"version": 1, "vhost": "/"}'
-)
-"""Offsets as they stand in checkpoints: they must be read for ever."""
 
 
 class World:
@@ -51,11 +36,12 @@ class World:
         if "queues" in options:
             del self.options["queuePattern"]
 
-    def driver(self, **more: str) -> QueuesDriver:
+    def driver(self, **more: str) -> ClaimDriver:
         given = {**self.options, **more}
         if "queues" in more:
             given.pop("queuePattern", None)
-        return QueuesDriver(
+        given = {name: value for name, value in given.items() if value}
+        return ClaimDriver(
             FakeClient.local(self.broker),
             parse_options(given, "read"),
             Surroundings(lambda: self.now_ms, self.sleep, self.mint),
@@ -75,14 +61,14 @@ class World:
         return {name: state.acknowledged for name, state in self.broker.queues.items()}
 
 
-def started(driver: QueuesDriver) -> QueueOffsets:
+def started(driver: ClaimDriver) -> Offset:
     """Pass the first batch, which is empty and has every queue."""
     hello = driver.latest(driver.initial(), 10)
     assert hello.registered and not any(each.claims for each in hello.queues.values())
     return hello
 
 
-def counts(offset: QueueOffsets) -> dict[str, int]:
+def counts(offset: Offset) -> dict[str, int]:
     """Messages of the batch by queue."""
     return {
         name: sum(claim.messages for claim in each.claims)
@@ -97,36 +83,6 @@ def read(slices: tuple[Slice, ...]) -> dict[str, int]:
     for part in slices:
         found[part.queue] = found.get(part.queue, 0) + part.last - part.first
     return found
-
-
-# ------------------------------------------------------------------ offsets
-
-
-def test_offsets_of_every_age_are_read() -> None:
-    several = QueueOffsets.from_dict(json.loads(FROZEN))
-    assert json.dumps(several.to_dict(), sort_keys=True) == FROZEN
-    one = QueueOffsets.from_dict(json.loads(FROZEN_OF_ONE))
-    assert (one.reader, list(one.queues), one.queues["a"].number) == ("r1", ["a"], 1)
-    assert one.queues["a"] == several.queues["a"]
-
-
-@pytest.mark.parametrize(
-    ("stored", "told"),
-    [
-        ({"version": 4}, "knows versions up to 3"),
-        ({"queues": {"a": {"claims": [[3, 1, 1]], "number": 1, "reader": "r"}}}, "cannot be read"),
-        ({"queues": [1]}, "cannot be read"),
-        ({"version": "x"}, "not written by this source"),
-    ],
-)
-def test_damaged_offsets_are_named(stored: dict[str, Any], told: str) -> None:
-    with pytest.raises(CheckpointError, match=told):
-        QueueOffsets.from_dict({**json.loads(FROZEN), **stored})
-
-
-def test_a_source_of_one_queue_says_what_to_do_with_the_checkpoint_of_several() -> None:
-    with pytest.raises(CheckpointError, match="give the option queues"):
-        Offset.from_dict(json.loads(FROZEN))
 
 
 # ------------------------------------------------------------------ batches
@@ -156,7 +112,7 @@ def test_a_queue_without_news_has_no_claim_in_the_next_batch() -> None:
     assert counts(two) == {"b": 2}
     assert read(driver.plan(one, two)) == {"b": 2}
     again = world.driver()  # the driver died in that batch
-    assert read(again.plan(one, QueueOffsets.from_dict(two.to_dict()))) == {"b": 2}
+    assert read(again.plan(one, Offset.from_dict(two.to_dict()))) == {"b": 2}
     assert again.latest(two, 10) is two
     assert world.acknowledged() == {"a": 3, "b": 2}
 
@@ -270,19 +226,34 @@ def test_a_queue_joins_before_anything_of_it_is_claimed() -> None:
 
 
 def test_a_checkpoint_of_one_queue_goes_on_with_several() -> None:
-    world = World("a", "b")
+    world = World("a", "b", queuePattern="", queue="a")
     world.publish("a", 3)
-    reader = FakeClient.local(world.broker).reader("a", "r1")
-    reader.register()
-    size = reader.open(1, max_messages=9, max_bytes=1 << 30).size_bytes
-    stored = json.loads(FROZEN_OF_ONE.replace("42", str(size)))
-    begun = world.driver()
-    start, end = begun.initial(), QueueOffsets.from_dict(stored)
+    one = world.driver()
+    start = started(one)
+    end = one.latest(start, 10)
+    begun = world.driver(queue="", queuePattern="^[a-z]$")
     assert read(begun.plan(start, end)) == {"a": 3}  # a batch that the query of one has begun
     world.publish("b", 2)
     joined = begun.latest(end, 10)
     assert world.acknowledged()["a"] == 3 and set(joined.queues) == {"a", "b"}
     assert counts(begun.latest(joined, 10)) == {"b": 2}
+
+
+def test_a_checkpoint_of_several_queues_goes_on_with_one() -> None:
+    world = World("a", "b")
+    for name in ("a", "b"):
+        world.publish(name, 3)
+    driver = world.driver()
+    start = started(driver)
+    end = driver.latest(start, 10)
+    one = world.driver(queuePattern="", queue="a")
+    assert read(one.plan(start, end)) == {"a": 3, "b": 3}
+    world.publish("a", 2)
+    left = one.latest(end, 10)
+    assert (counts(left), set(left.leaving)) == ({"a": 2}, {"b"})
+    assert one.latest(left, 10) is left
+    assert world.acknowledged() == {"a": 5, "b": 3}
+    assert world.broker.state("b")["readers"] == []
 
 
 def test_a_queue_that_is_named_no_more_is_read_to_the_end_of_its_batch_and_left() -> None:
@@ -298,7 +269,7 @@ def test_a_queue_that_is_named_no_more_is_read_to_the_end_of_its_batch_and_left(
     assert (set(left.queues), set(left.leaving)) == ({"a"}, {"b"})
     assert world.acknowledged() == {"a": 3, "b": 3}
     assert world.broker.state("b")["readers"] == ["r1"]  # until the checkpoint says that it leaves
-    assert QueueOffsets.from_dict(left.to_dict()) == left
+    assert Offset.from_dict(left.to_dict()) == left
     assert later.latest(left, 10) is left and later.latest(left, 10) is left
     assert world.broker.state("b")["readers"] == []
     later.settle(end)  # Spark's commit comes late: the reader is not registered again
@@ -471,7 +442,7 @@ def test_shares_use_the_limit_and_give_nobody_more_than_he_has(
 
 @given(st.lists(st.integers(1, 2 * SLICE_MESSAGES), max_size=40))
 def test_small_slices_share_a_task(lengths: list[int]) -> None:
-    slices = [Slice("r", 1, 0, length, 0, str(i)) for i, length in enumerate(lengths)]
+    slices = [Slice(str(i), "r", 1, 0, length) for i, length in enumerate(lengths)]
     tasks = pack(slices)
     assert [part for task in tasks for part in task] == slices
     for task in tasks:

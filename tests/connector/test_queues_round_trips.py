@@ -10,9 +10,9 @@ from spark_world.fake import FakeClient
 from spark_world.fake_reader import FakeReader
 
 from connector.test_queues_driver import World, counts, started
+from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import FencedError
-from pyspark_warren.queue_offsets import QueueOffsets
-from pyspark_warren.queues_driver import QueuesDriver
+from pyspark_warren.offset import Offset
 from warren import errors
 from warren.admin import Queue
 from warren.claims import ReaderStep, StepTaken
@@ -70,10 +70,10 @@ class ManyQueues(World):
         super().__init__(*NAMES, **chosen, maxMessagesPerTrigger="1000", **options)
         self.client = Counted(lambda name, *args: getattr(self.broker, name)(*args))
 
-    def driver(self, **more: str) -> QueuesDriver:
+    def driver(self, **more: str) -> ClaimDriver:
         made = super().driver(**more)
         made._broker = self.client
-        for lane in made._lanes.values():
+        for lane in made._queues.values():
             lane._broker = self.client
         return made
 
@@ -147,7 +147,7 @@ def test_a_queue_that_fails_is_named_and_loses_no_claim_of_the_others(same_run: 
     world.client.refuse.clear()
     # The same run, or the next one, continues with the claims that were opened: none twice.
     again = driver if same_run else world.driver()
-    end = again.latest(QueueOffsets.from_dict(at.to_dict()) if not same_run else at, 1000)
+    end = again.latest(Offset.from_dict(at.to_dict()) if not same_run else at, 1000)
     assert counts(end) == dict.fromkeys(NAMES, 3)
     assert {each.number for each in end.queues.values()} == {2}
     assert again.latest(end, 1000) is end

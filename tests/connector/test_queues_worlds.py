@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from spark_world.fake import FakeBroker, FakeClient
 
+from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import CheckpointError, ClaimLostError, FencedError
+from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
-from pyspark_warren.queue_offsets import QueueOffsets
-from pyspark_warren.queues_driver import QueuesDriver
 from pyspark_warren.surroundings import Surroundings
 from warren import errors
 
@@ -72,14 +72,14 @@ class World:
         self.minted += 1
         return f"minted {self.minted}"
 
-    def driver(self) -> QueuesDriver:
+    def driver(self) -> ClaimDriver:
         pattern = PATTERNS[0] if self.calm else self.random.choice(PATTERNS)
         given = {"queuePattern": pattern}
         if not self.calm and self.random.random() < 0.2:
             named = [name for name in sorted(self.broker.queues) if re.search(pattern, name)]
             given = {"queues": ",".join(named)} if named else given
         options = parse_options({**self.options, **given}, "read")
-        return QueuesDriver(
+        return ClaimDriver(
             FakeClient(self.call), options, Surroundings(lambda: self.now_ms, self.sleep, self.mint)
         )
 
@@ -146,12 +146,12 @@ class World:
         if batch < 0:
             start = driver.initial()
         elif len(self.rows) > batch:
-            start = QueueOffsets.from_dict(self.offsets[batch])
+            start = Offset.from_dict(self.offsets[batch])
         else:
             before = self.offsets[batch - 1] if batch else None
-            start = QueueOffsets.from_dict(before) if before else driver.initial()
+            start = Offset.from_dict(before) if before else driver.initial()
             yield
-            end = QueueOffsets.from_dict(self.offsets[batch])
+            end = Offset.from_dict(self.offsets[batch])
             yield from self.batch(driver, batch, start, end)
             start = end
         batch += 1
@@ -171,9 +171,7 @@ class World:
             start = end
             batch += 1
 
-    def batch(
-        self, driver: QueuesDriver, batch: int, start: QueueOffsets, end: QueueOffsets
-    ) -> Iterator[None]:
+    def batch(self, driver: ClaimDriver, batch: int, start: Offset, end: Offset) -> Iterator[None]:
         rows: list[bytes] = []
         for part in driver.plan(start, end):
             yield

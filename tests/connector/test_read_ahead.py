@@ -52,7 +52,7 @@ class World:
             reader = self.client.reader(name, "r")
             reader.register()
             reader.open(1, max_messages=count, max_bytes=1 << 30)
-            self.parts.append(Slice("r", 1, 0, count, queue=name))
+            self.parts.append(Slice(name, "r", 1, 0, count))
 
     def options(self, **more: str) -> Options:
         return parse_options({"queuePattern": "^q", **more}, "read")
@@ -109,7 +109,7 @@ def test_two_lost_claims_are_skipped() -> None:
 def test_a_claim_that_is_shorter_than_its_slice_is_named() -> None:
     world = World()
     part = world.parts[5]
-    world.parts[5] = Slice("r", 1, 0, part.last + 1, queue=part.queue)
+    world.parts[5] = Slice(part.queue, "r", 1, 0, part.last + 1)
     with pytest.raises(BrokerRefusedError, match="queue 'q5' .*6 messages came instead of 7"):
         world.task()
 
@@ -121,7 +121,7 @@ def test_a_slice_that_is_given_up_is_not_fetched() -> None:
         lambda queue, *_: given_up.append(queue)
     )
     way: Way = "reject"
-    world.parts[4] = Slice("r", 1, 0, 5, queue="q4", given_up=GivenUp(way, 1, False, 1))
+    world.parts[4] = Slice("q4", "r", 1, 0, 5, given_up=GivenUp(way, 1, False, 1))
     rows = world.task()
     assert given_up == ["q4"] and world.client.at_once == [4, QUEUES - 5]
     assert {row["queue"] for row in rows} == {f"q{n}" for n in range(QUEUES)} - {"q4"}

@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 from spark_world.fake import FakeClient, ReaderState
+from spark_world.offsets import only, standing
 
 from connector.test_driver import World, first_batch
 from connector.test_real_broker import channel_of, driver_of, options
@@ -37,7 +38,7 @@ def test_reader_id_beside_the_checkpoint_of_another_reader_was_ignored() -> None
 def begun(driver: ClaimDriver) -> Offset:
     """Pass the first batch, which puts the name into the checkpoint; return its end."""
     end = driver.latest(driver.initial(), 10)
-    assert end.registered and not end.claims
+    assert end.registered and not only(end).claims
     assert driver.plan(driver.initial(), end) == ()
     return end
 
@@ -51,9 +52,9 @@ def test_a_named_reader_that_lost_its_claim_goes_on_with_its_checkpoint() -> Non
     world.broker.release_claims("q")
     again = world.driver()
     hello = again.latest(start, 10)
-    assert (hello.reader, hello.claims) == ("nightly", ())
+    assert (only(hello).reader, only(hello).claims) == ("nightly", ())
     assert again.plan(start, hello) == ()
-    assert world.driver().latest(hello, 10).claims[0].messages == 10
+    assert only(world.driver().latest(hello, 10)).claims[0].messages == 10
     with pytest.raises(CheckpointBehindError):  # the numbers are above those that were lost
         world.driver(onClaimLost="fail").latest(lost, 10)
 
@@ -109,7 +110,7 @@ def test_a_driver_that_lost_its_claim_continues_under_its_own_name() -> None:
     world.broker.release_claims("q")
     one, two = world.driver(), world.driver()
     written = one.latest(start, 10)
-    assert (written.reader, written.claims) == ("mine", ())
+    assert (only(written).reader, only(written).claims) == ("mine", ())
     two.latest(two.initial(), 10)  # it began before the checkpoint had its first offset
     assert until_idle(world, written) == 10
     assert (world.state["claims"], world.state["acknowledged"]) == ({}, 10)
@@ -134,7 +135,7 @@ def test_a_driver_that_lost_its_claim_is_told_that_another_one_has_taken_over() 
         parse_options(world.options, "read"),
         Surroundings(lambda: 0, lambda _: None, world.mint),
     )
-    assert after.number == 2
+    assert only(after).number == 2
     with pytest.raises(FencedError):
         again.latest(end, 10)
     assert world.state["readers"] == ["r1"]
@@ -169,7 +170,7 @@ def test_the_first_batch_of_a_named_reader_that_lost_its_claim_is_refused_or_emp
 def test_a_first_batch_that_another_driver_of_the_name_has_settled_is_told() -> None:
     world = World(readerId="mine")
     end = first_batch_of_a_named_reader(world)
-    world.driver().settle(end)
+    world.driver().latest(end, 10)
     driver = world.driver()
     with pytest.raises(CheckpointBehindError):
         driver.plan(driver.initial(), end)
@@ -185,7 +186,7 @@ def test_an_old_checkpoint_in_its_first_batch_fenced_the_query_that_has_its_read
     with pytest.raises(CheckpointBehindError):
         stale.plan(stale.initial(), end)
     world.publish(3)
-    assert healthy.latest(first, 10).claims[0].messages == 3
+    assert only(healthy.latest(first, 10)).claims[0].messages == 3
 
 
 def test_a_new_checkpoint_takes_over_from_a_query_that_settles_meanwhile() -> None:
@@ -199,12 +200,17 @@ def test_a_new_checkpoint_takes_over_from_a_query_that_settles_meanwhile() -> No
     second = other.latest(first, 10)
     hello = new.latest(start, 10)
     end = new.latest(hello, 10)
-    assert (start.number, hello.number, end.number, end.claims) == (0, 1, 2, second.claims)
+    assert (start.queues, only(hello).number, only(end).number, only(end).claims) == (
+        {},
+        1,
+        2,
+        only(second).claims,
+    )
     with pytest.raises(FencedError):
         other.latest(second, 10)
     (part,) = new.plan(hello, end)
     assert (part.number, part.first, part.last) == (2, 0, 10)
-    assert new.latest(end, 10).claims[0].messages == 5
+    assert only(new.latest(end, 10)).claims[0].messages == 5
     again = world.driver()  # it dies in its first batch
     with pytest.raises(CheckpointBehindError):
         again.plan(again.initial(), end)
@@ -217,7 +223,7 @@ def test_a_named_reader_without_messages_stays_where_it_began() -> None:
     for _ in range(3):
         assert driver.latest(start, 10) is start
     world.publish(2)
-    assert driver.latest(start, 10).claims[0].messages == 2
+    assert only(driver.latest(start, 10)).claims[0].messages == 2
 
 
 def test_a_first_batch_at_a_queue_that_came_back_from_elsewhere_failed_without_a_remedy() -> None:
@@ -228,7 +234,7 @@ def test_a_first_batch_at_a_queue_that_came_back_from_elsewhere_failed_without_a
     world = World(readerId="mine")
     world.broker.queues["q"].floor = 5
     end = first_batch_of_a_named_reader(world)
-    assert end.number == 6
+    assert only(end).number == 6
     world.broker.declare("q")
     world.publish(3)
     driver = world.driver()
@@ -238,7 +244,11 @@ def test_a_first_batch_at_a_queue_that_came_back_from_elsewhere_failed_without_a
     assert driver.plan(driver.initial(), end) == ()
     hello = driver.latest(end, 10)
     after = driver.latest(hello, 10)
-    assert (hello.reader, hello.claims, after.claims[0].messages) == ("mine", (), 3)
+    assert (only(hello).reader, only(hello).claims, only(after).claims[0].messages) == (
+        "mine",
+        (),
+        3,
+    )
 
 
 def test_a_claim_of_another_batch_is_not_taken_for_the_first_ones() -> None:
@@ -246,7 +256,7 @@ def test_a_claim_of_another_batch_is_not_taken_for_the_first_ones() -> None:
     world = World(readerId="mine")
     world.broker.queues["q"].floor = 1
     end = first_batch_of_a_named_reader(world)
-    assert end.number == 2
+    assert only(end).number == 2
     world.broker.declare("q")
     world.publish(20)
     queue = world.broker.queues["q"]
@@ -265,8 +275,8 @@ def test_a_named_reader_goes_on_without_a_checkpoint() -> None:
     driver.latest(one, 10)
     again = world.driver()
     start = begun(again)
-    assert (start.reader, start.number) == ("nightly", 1)
-    assert again.latest(start, 10).claims[0].messages == 10
+    assert (only(start).reader, only(start).number) == ("nightly", 1)
+    assert only(again.latest(start, 10)).claims[0].messages == 10
     assert world.state["claims"] == {"nightly": {2: 10}}
 
 
@@ -283,13 +293,13 @@ def test_a_new_checkpoint_left_what_its_reader_held_under_another_name_to_nobody
     world.publish(4)
     old = world.driver()
     held = old.latest(lost, 10)
-    assert (held.reader, held.claims[0].messages) == ("nightly+r1", 4)
+    assert (only(held).reader, only(held).claims[0].messages) == ("nightly+r1", 4)
     world.publish(3)
 
     new = world.driver()  # a new checkpoint
     begin = begun(new)
     first = new.latest(begin, 10)
-    assert (first.reader, first.claims[0].messages) == ("nightly", 7)
+    assert (only(first).reader, only(first).claims[0].messages) == ("nightly", 7)
     assert list(world.state["claims"]) == ["nightly"]
     with pytest.raises((FencedError, client_errors.PeerError)):
         old.settle(held)
@@ -301,9 +311,9 @@ def test_a_restart_of_a_continued_query_keeps_its_claim() -> None:
     world = World(readerId="nightly", onClaimLost="continue")
     world.publish(10)
     driver = world.driver()
-    hello = Offset("/", "q", "nightly+r9", 0)
+    hello = standing("nightly+r9", 0)
     end = driver.latest(hello, 10)
-    assert end.claims[0].messages == 10
+    assert only(end).claims[0].messages == 10
     restarted = world.driver()
     initial = restarted.initial()  # Spark asks for it: the query has ended in its first batch
     assert restarted.plan(initial, end)
@@ -330,10 +340,10 @@ def test_a_new_checkpoint_of_a_named_reader_ends_what_it_continued_as(
     old = driver_of(given)
     elsewhere = old.latest(end, 10)
     held = old.latest(elsewhere, 10)
-    assert held.reader.startswith("nightly") and held.claims[0].messages == 1
+    assert only(held).reader.startswith("nightly") and only(held).claims[0].messages == 1
     new = driver_of(given)
     after = new.latest(begun(new), 10)
-    assert (after.reader, after.claims[0].messages) == ("nightly", 1)
+    assert (only(after).reader, only(after).claims[0].messages) == ("nightly", 1)
     with cluster.connect() as connection:
         readers = [each.name for each in Admin(connection).queue(queue).readers]
     assert readers == ["nightly"]

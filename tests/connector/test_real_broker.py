@@ -6,6 +6,7 @@ import datetime
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
+from spark_world.offsets import only
 
 from pyspark_warren import errors
 from pyspark_warren.client import WarrenBroker, connect
@@ -61,7 +63,7 @@ def options(cluster: LocalCluster, where: str = "read", **more: str) -> Options:
 def driver_of(given: Options) -> ClaimDriver:
     return ClaimDriver(
         connect(given),
-        given,
+        replace(given, prefetch_claims=0),
         Surroundings.of_this_process(),
     )
 
@@ -106,10 +108,10 @@ def test_an_idle_query_adds_no_entry_to_its_queues_log(cluster: LocalCluster, qu
         deadline = time.monotonic() + PATIENCE_S
         while (end := driver.latest(start, 10)) is start:
             assert time.monotonic() < deadline
-        assert end.claims[0].messages == 1
+        assert only(end).claims[0].messages == 1
         end = driver.latest(end, 10)
         assert driver.latest(end, 10) is end
-        admin.release_claims(queue, start.reader)
+        admin.release_claims(queue, only(start).reader)
         with pytest.raises(errors.ClaimLostError):
             driver.latest(end, 10)
 
@@ -202,15 +204,15 @@ def test_a_copied_checkpoint_beside_the_query_and_behind_it(
     # A copy of the newest checkpoint takes over, with the claim that is open.
     second = driver_of(given)
     assert second.plan(ends[3], ends[4]) == first.plan(ends[3], ends[4])
-    assert second.latest(ends[4], 1).number == ends[4].number + 1
+    assert only(second.latest(ends[4], 1)).number == only(ends[4]).number + 1
     with named_conditions("test"), pytest.raises(errors.FencedError, match="is in use twice"):
         first.latest(ends[4], 1)
     onward = driver_of(options(cluster, queue=queue, onClaimLost="continue"))
     other = onward.latest(ends[1], 1)
-    assert other.reader != ends[1].reader
+    assert only(other).reader != only(ends[1]).reader
     with cluster.connect() as connection:
         readers = {each.name: each for each in Admin(connection).readers(queue)}
-    assert readers[ends[1].reader].open_claims == 1  # those of the others stay with them
+    assert readers[only(ends[1]).reader].open_claims == 1  # those of the others stay with them
 
 
 PROPERTIES: Final[dict[str, Any]] = {
@@ -593,4 +595,4 @@ def test_without_a_majority_it_says_so_in_time(cluster: LocalCluster, queue: str
         iter([pa.record_batch({"body": pa.array([b"back"])})]),
     )
     patient = driver_of(options(cluster, queue=queue))
-    assert patient.latest(start, 10).claims[0].messages == 1
+    assert only(patient.latest(start, 10)).claims[0].messages == 1

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from pyspark_warren.client import connect
+from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
-from pyspark_warren.queue_offsets import QueueOffsets
-from pyspark_warren.queues_driver import QueuesDriver
 from pyspark_warren.reader import read_task
 from pyspark_warren.rows import ARROW_TYPES
 from pyspark_warren.surroundings import Surroundings
@@ -68,14 +68,14 @@ class Partitions:
                     producer.send(b"%d" % self.sent[key], f"key-{key}")
                     self.sent[key] += 1
 
-    def driver(self) -> QueuesDriver:
-        return QueuesDriver(
+    def driver(self) -> ClaimDriver:
+        return ClaimDriver(
             connect(self.given),
             self.given,
             Surroundings.of_this_process(),
         )
 
-    def batches(self, start: QueueOffsets | None) -> Iterator[QueueOffsets]:
+    def batches(self, start: Offset | None) -> Iterator[Offset]:
         """Read all that is ready, as `availableNow` does."""
         driver = self.driver()
         driver.prepare_available_now()
@@ -104,7 +104,7 @@ def test_partitions_behind_a_hash_exchange_are_one_stream_in_the_order_of_each_k
     )
     names.append(world.add(3))  # some keys move there; a query that runs picks it up
     world.publish(4)
-    *_, end = world.batches(QueueOffsets.from_dict(end.to_dict()))
+    *_, end = world.batches(Offset.from_dict(end.to_dict()))
     assert all(sorted(numbers) == list(range(10)) for numbers in world.read.values())
     assert world.queues == set(end.queues) == set(names)
     with cluster.connect() as connection:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import OptionError, TokenError
-from pyspark_warren.queues_driver import _Readers
+from pyspark_warren.options import parse_options
 from pyspark_warren.renew import Renewer
+from pyspark_warren.surroundings import Surroundings
 from tests.patience import PATIENCE_S
 from warren.errors import Fenced, Unavailable
 
@@ -35,7 +36,7 @@ class Broken:
 
 def test_it_goes_on_when_nobody_answers() -> None:
     reader = Broken([Unavailable("no majority"), None, Unavailable("still"), None])
-    renewer = Renewer(reader, ttl_ms=30)  # type: ignore[arg-type]
+    renewer = Renewer(reader.renew, ttl_ms=30)
     assert reader.enough.wait(PATIENCE_S)
     renewer.stop()
     renewer.join(PATIENCE_S)
@@ -45,7 +46,7 @@ def test_it_goes_on_when_nobody_answers() -> None:
 def test_a_login_that_fails_for_a_moment_ended_it_and_claims_expired() -> None:
     """1. The file of a token is empty while it is written.  2. The connection is lost."""
     reader = Broken([OptionError("tokenFile is empty"), None, TokenError("refused"), None])
-    renewer = Renewer(reader, ttl_ms=30)  # type: ignore[arg-type]
+    renewer = Renewer(reader.renew, ttl_ms=30)
     assert reader.enough.wait(PATIENCE_S), "it renews again"
     assert renewer.alive
     renewer.stop()
@@ -55,14 +56,17 @@ def test_a_login_that_fails_for_a_moment_ended_it_and_claims_expired() -> None:
 def test_a_login_that_fails_for_one_queue_does_not_keep_the_others_from_their_renewal() -> None:
     answers: list[Exception | None] = [TokenError("refused"), None]
     readers = [Broken([answer]) for answer in answers]
-    lanes: Any = {str(at): SimpleNamespace(attached=each) for at, each in enumerate(readers)}
+    broker: Any = None
+    options = parse_options({"queues": "0,1"}, "read")
+    driver: Any = ClaimDriver(broker, options, Surroundings.of_this_process())
+    driver._queues = {str(number): each for number, each in enumerate(readers)}
     with pytest.raises(TokenError):
-        _Readers(lanes).renew()
+        driver.renew()
     assert [each.calls for each in readers] == [1, 1]
 
 
 def test_it_ends_when_a_newer_driver_has_taken_over() -> None:
     reader = Broken([None, Fenced("epoch 1 is older than 2")])
-    renewer = Renewer(reader, ttl_ms=30)  # type: ignore[arg-type]
+    renewer = Renewer(reader.renew, ttl_ms=30)
     renewer.join(PATIENCE_S)
     assert (renewer.alive, reader.calls) == (False, 2)

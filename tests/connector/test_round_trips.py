@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from spark_world import fake
 from spark_world.fake_reader import FakeReader
+from spark_world.offsets import only
 
 from connector.test_driver import World, first_batch, started, with_messages
 from pyspark_warren.errors import ClaimLostError
@@ -55,7 +56,7 @@ def test_a_batch_costs_one_round_trip_to_the_queue(trips: list[str]) -> None:
     for _ in range(4):
         start, at = at, driver.latest(at, 10)
         driver.plan(start, at)
-        assert list(world.state["claims"]["r1"]) == [at.number]  # of one batch, never more
+        assert list(world.state["claims"]["r1"]) == [only(at).number]  # of one batch, never more
         driver.settle(start)  # commit(end) comes late
     assert trips == ["open", *["settle and open"] * 3]
     assert driver.latest(at, 10) is at  # and finds nothing
@@ -89,7 +90,7 @@ def test_an_open_that_overtook_its_settlement_is_repeated(
         return FakeReader.settle(reader, number - 1), None
 
     monkeypatch.setattr(Counted, "settle_and_open", overtaken)
-    assert driver.latest(end, 10).claims[0].messages == 10
+    assert only(driver.latest(end, 10)).claims[0].messages == 10
     assert trips == ["open", "open"] and world.state["acknowledged"] == 10
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -270,7 +271,9 @@ WANTED: Final = [b"%d" % n for n in range(2_000) if n % 5 in (1, 3)]
 
 def test_a_batch_has_the_matching_rows_again_and_the_others_leave_with_it() -> None:
     broker, client = filled()
-    driver = ClaimDriver(client, streaming(), Surroundings.of_this_process())
+    driver = ClaimDriver(
+        client, replace(streaming(), prefetch_claims=0), Surroundings.of_this_process()
+    )
     start = driver.latest(driver.initial(), 1)
     end = driver.latest(start, None)
 
@@ -284,7 +287,9 @@ def test_a_batch_has_the_matching_rows_again_and_the_others_leave_with_it() -> N
 
     assert bodies(driver) == WANTED
     assert client.areas == {AREA_BODIES | AREA_PROPERTIES}
-    again = ClaimDriver(client, streaming(), Surroundings.of_this_process())
+    again = ClaimDriver(
+        client, replace(streaming(), prefetch_claims=0), Surroundings.of_this_process()
+    )
     assert bodies(again) == WANTED and broker.state("q")["acknowledged"] == 0
     again.settle(end)
     assert broker.state("q")["acknowledged"] == 2_000 and broker.bodies("q") == []
@@ -292,7 +297,9 @@ def test_a_batch_has_the_matching_rows_again_and_the_others_leave_with_it() -> N
 
 def test_bodies_that_are_not_wanted_are_not_fetched_for_a_filter() -> None:
     _, client = filled()
-    driver = ClaimDriver(client, streaming(), Surroundings.of_this_process())
+    driver = ClaimDriver(
+        client, replace(streaming(), prefetch_claims=0), Surroundings.of_this_process()
+    )
     start = driver.latest(driver.initial(), 1)
     parts = driver.plan(start, driver.latest(start, None))
     rows = [
@@ -315,7 +322,9 @@ def test_large_bodies_are_fetched_only_where_a_message_is_kept() -> None:
 
     def read(schema: pa.Schema, **more: str) -> list[Any]:
         options = streaming(filter="n IN (3, 4, 900, 1999)", partitions="1", **more)
-        driver = ClaimDriver(client, options, Surroundings.of_this_process())
+        driver = ClaimDriver(
+            client, replace(options, prefetch_claims=0), Surroundings.of_this_process()
+        )
         start = driver.latest(driver.initial(), 1)
         (part,) = driver.plan(start, driver.latest(start, None))
         client.fetched.clear()
@@ -324,7 +333,7 @@ def test_large_bodies_are_fetched_only_where_a_message_is_kept() -> None:
             for rows in read_slice(lambda _: client, options, part, schema)
             for row in rows.column("body").to_pylist()
         ]
-        driver._reader.release()  # type: ignore[union-attr]
+        driver._queues[options.queue]._reader.release()  # type: ignore[union-attr]
         return found
 
     assert read(schema_of("body")) == [body[n] for n in wanted]

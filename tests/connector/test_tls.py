@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -64,7 +65,7 @@ def test_a_batch_is_published_and_claimed(mutual: TlsBroker) -> None:
     reading = given(mutual, "read", queue="spark")
     driver = ClaimDriver(
         connect(reading),
-        reading,
+        replace(reading, prefetch_claims=0),
         Surroundings.of_this_process(),
     )
     start = driver.latest(driver.initial(), 1)

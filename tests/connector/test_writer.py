@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from spark_world.fake import FakeBroker, FakeClient
+from spark_world.offsets import standing, text
 
 from pyspark_warren.errors import SameQueueError
 from pyspark_warren.feedback_loop import refuse_checkpoint_queues
-from pyspark_warren.offset import ClaimInfo, Offset
+from pyspark_warren.offset import ClaimInfo
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
 from warren.errors import Unroutable
@@ -161,9 +162,9 @@ def test_rows_from_a_queue_are_not_published_into_it_unless_asked(broker: FakeBr
 
 def checkpoint_of(directory: Path, queue: str, reader: str) -> str:
     (directory / "offsets").mkdir(exist_ok=True)
-    offset = Offset("/", queue, reader, 1, (ClaimInfo(1, 5, 50),))
+    offset = standing(reader, 1, (ClaimInfo(1, 5, 50),), queue)
     (directory / "offsets" / "7").write_text(
-        f'v1\n{{"batchWatermarkMs":0}}\n{offset.to_json()}\n{{"logOffset":4}}\n-'
+        f'v1\n{{"batchWatermarkMs":0}}\n{text(offset)}\n{{"logOffset":4}}\n-'
     )
     return str(directory)
 

@@ -7,7 +7,6 @@ from tools import structure
 
 BOTH_SIDES = {
     "AccessRefused": "the error of the broker, and of its client",
-    "ClaimSource": "a claim at the source of a link, and at that of a Spark query",
     "Connection": "a client's with the broker, as each side has it",
     "NotFound": "the error of the broker, and of its client",
     "PeerError": "the error of the client, and of Raft",

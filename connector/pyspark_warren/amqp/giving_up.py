@@ -13,9 +13,10 @@ from typing import Any
 
 from pyspark_warren.amqp.plan import SpoolSlice
 from pyspark_warren.amqp.search import NO_SEARCH, Part, Search
+from pyspark_warren.amqp.spool.layout import LANE
 from pyspark_warren.amqp.spool.store import SpoolPlace
 from pyspark_warren.amqp.spool.tries import NOT_TRIED, Tries, given_up_file
-from pyspark_warren.amqp.spool_offset import SpoolOffset
+from pyspark_warren.amqp.spool_offset import SpoolPosition
 from pyspark_warren.errors import OptionError
 from pyspark_warren.failed_batches import FailedBatch
 from pyspark_warren.failing_options import FAIL, check_room
@@ -28,18 +29,17 @@ class SpoolGivingUp:
     last  what was given up last in this run, for its progress; None: nothing yet
     """
 
-    def __init__(self, options: Options, place: Callable[[], SpoolPlace], lane: str) -> None:
+    def __init__(self, options: Options, place: Callable[[], SpoolPlace]) -> None:
         self._options = options
         self._place = place
-        self._lane = lane
         self._begun = ""
         self._planned: dict[str, tuple[SpoolSlice, ...] | None] = {}
         self._shown: tuple[FailedBatch, dict[str, Any]] | None = None
-        self._standing: tuple[SpoolOffset, Search] | None = None
+        self._standing: tuple[SpoolPosition, Search] | None = None
         self._has_notes = True
         self.last: dict[str, Any] | None = None
 
-    def standing(self, start: SpoolOffset) -> Search:
+    def standing(self, start: SpoolPosition) -> Search:
         """Return what remains of batches that failed, when the batch that ends there is committed.
 
         1. A batch is given up and committed.  2. The driver ends before the offset log has the next
@@ -49,22 +49,24 @@ class SpoolGivingUp:
             self._standing = start, self._after(start)
         return self._standing[1]
 
-    def begins(self, end: SpoolOffset) -> SpoolOffset:
+    def begins(self, end: SpoolPosition) -> SpoolPosition:
         """Note that this run begins the batch that ends there; its first try is not noted."""
-        self._begun = end.batch_of(self._lane)
+        self._begun = end.batch
         return end
 
-    def check_room(self, start: SpoolOffset) -> None:
+    def check_room(self, start: SpoolPosition) -> None:
         """Raise OptionError when only messages that wait are, and will be, received."""
         if self.standing(start).parts:
             check_room(self._options, sum(part.rows for part in self.standing(start).parts))
 
-    def plan(self, start: SpoolOffset, end: SpoolOffset) -> tuple[SpoolSlice, ...] | None:
+    def plan(
+        self, start: SpoolPosition | None, end: SpoolPosition
+    ) -> tuple[SpoolSlice, ...] | None:
         """Return the slices of a batch that is given up, or was; None: its rows are read.
 
         Spark's offset log has the batch, so what is noted of the one before it is not needed.
         """
-        batch = end.batch_of(self._lane)
+        batch = end.batch
         if self._has_notes:
             Tries(self._place(), end.reader).keep_only(batch)
             self._has_notes = False
@@ -76,9 +78,9 @@ class SpoolGivingUp:
 
     # -------------------------------------------------------------- steps
 
-    def _after(self, start: SpoolOffset) -> Search:
+    def _after(self, start: SpoolPosition) -> Search:
         found = start.search or NO_SEARCH
-        batch = start.batch_of(self._lane)
+        batch = start.batch
         noted = NOT_TRIED
         if batch != self._begun:
             noted = Tries(self._place(), start.reader).of(batch)
@@ -92,7 +94,7 @@ class SpoolGivingUp:
         if noted.way is None:
             found = found.after_passing()
         else:
-            rows = Part(noted.first, start.position(self._lane))
+            rows = Part(noted.first, start.row)
             found = found.after_failing(found.reading or rows, noted.way)
         if found.parts and self._options.ack_mode != "commit":
             raise OptionError(
@@ -102,8 +104,10 @@ class SpoolGivingUp:
             )
         return found
 
-    def _plan(self, start: SpoolOffset, end: SpoolOffset) -> tuple[SpoolSlice, ...] | None:
-        batch, rows = end.batch_of(self._lane), end.read_since(start, self._lane)
+    def _plan(
+        self, start: SpoolPosition | None, end: SpoolPosition
+    ) -> tuple[SpoolSlice, ...] | None:
+        batch, rows = end.batch, end.read_since(start)
         if not rows.rows:
             return None
         tries = Tries(self._place(), end.reader)
@@ -126,7 +130,7 @@ class SpoolGivingUp:
             self._has_notes = True
         if given_up is None:
             return None
-        place = f"(index {rows.first}, ordinal {int(self._lane)})"
+        place = f"(index {rows.first}, ordinal {int(LANE)})"
         self._shown = failed, failed.shown(given_up.way, place)
         file = given_up_file(batch, number, given_up.way, rows.first)
-        return (SpoolSlice(end.reader, self._lane, (), file),)
+        return (SpoolSlice(end.queue, end.reader, LANE, (), file),)

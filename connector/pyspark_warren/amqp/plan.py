@@ -12,12 +12,13 @@ from pyspark_warren.plan import SLICE_BYTES, SLICE_MESSAGES, SLICES_MAX
 
 @dataclass(frozen=True, slots=True)
 class SpoolSlice:
-    """The work of one Spark task: rows of a lane, in order.
+    """The work of one Spark task: rows of a queue's lane, in order.
 
     given_up  the file by which the task gives the batch up (`spool.tries`), and has no rows; "": it
               reads
     """
 
+    queue: str
     reader: str
     lane: str
     stretches: tuple[Stretch, ...]
@@ -58,7 +59,7 @@ def cut_end(
 
 
 def slices(
-    reader: str, lane: str, found: Sequence[Stretch], partitions: int
+    queue: str, reader: str, lane: str, found: Sequence[Stretch], partitions: int
 ) -> tuple[SpoolSlice, ...]:
     """Return slices that cover the stretches once, in order.
 
@@ -77,7 +78,7 @@ def slices(
     for piece in range(pieces):
         first, last = rows * piece // pieces, rows * (piece + 1) // pieces
         if first < last:
-            cut.append(SpoolSlice(reader, lane, _within(found, starts, first, last)))
+            cut.append(SpoolSlice(queue, reader, lane, _within(found, starts, first, last)))
     return tuple(cut)
 
 

@@ -30,7 +30,7 @@ _STORED: Final = ("body", "exchange", "routing_key", "redelivered")
 
 
 def read_spooled(
-    location: str, part: SpoolSlice, queue: str, schema: pa.Schema, corrupt: str | None
+    location: str, part: SpoolSlice, schema: pa.Schema, corrupt: str | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a slice, always the same ones in the same order.
 
@@ -49,7 +49,7 @@ def read_spooled(
         for first in range(0, stored.num_rows, ROWS_MAX):
             rows = stored.slice(first, ROWS_MAX)
             at = stretch.position + first
-            piece = DeliveredRows(rows, range(at, at + rows.num_rows), int(part.lane), queue)
+            piece = DeliveredRows(rows, range(at, at + rows.num_rows), int(part.lane), part.queue)
             yield piece.to_arrow(schema, corrupt)
 
 

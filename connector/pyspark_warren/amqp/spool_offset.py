@@ -1,120 +1,110 @@
-"""The position of a source with a spool in the checkpoint: a position per lane."""
+"""The position of a query with spools in its checkpoint: of each queue its reader, and a row."""
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pyspark_warren.amqp.search import NO_SEARCH, Part, Search
-from pyspark_warren.errors import CheckpointError
-from pyspark_warren.offset import (
-    check_same_queue,
-    check_version,
-    damaged_offset,
-    foreign_offset,
-    several_queues,
-)
+from pyspark_warren.offset import OFFSET_FORM, SPOOL_KIND, check_form, damaged_offset
 
-VERSION: Final = 4
-"""3: without a search. 4: with one (onBatchFailure).
+NAME_DIGITS: Final = 16
+"""Hexadecimal digits of a queue's name in the name of its reader."""
 
-An offset is written with the lowest version that can represent it. Those of a Warren broker
-(`pyspark_warren.offset`) have numbers of their own.
-"""
-SPOOL_KIND: Final = "spool"
-SPOOLS_KIND: Final = "spools"
-"""Of several queues: `pyspark_warren.amqp.queues_spool_offset`."""
+
+@dataclass(frozen=True, slots=True)
+class SpoolPosition:
+    """The position of a reader in the spool of a queue.
+
+    row     number of the first row that does not precede it
+    search  what remains of batches that failed; None: nothing
+    """
+
+    queue: str
+    reader: str
+    row: int = 0
+    search: Search | None = None
+
+    def at(self, row: int, search: Search | None = None) -> SpoolPosition:
+        """Return the position of that row, with that search."""
+        return replace(self, row=row, search=search)
+
+    @property
+    def batch(self) -> str:
+        """A name for the batch that ends here, one that no other batch of the queue has.
+
+        Either the row is a later one than that of the batch before, or the turn of its search.
+        """
+        return f"{self.row}-{(self.search or NO_SEARCH).turn}"
+
+    def read_since(self, start: SpoolPosition | None) -> Part:
+        """Return the rows of the batch from `start` to here; None: it begins with the first row."""
+        if self.search is not None and self.search.reading is not None:
+            return self.search.reading
+        return Part(start.row if start is not None and start.reader == self.reader else 0, self.row)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the stored form."""
+        stored = {"reader": self.reader, "row": self.row}
+        return stored if self.search is None else {**stored, "search": self.search.to_dict()}
+
+    @classmethod
+    def from_dict(cls, queue: str, stored: Mapping[str, Any]) -> SpoolPosition:
+        """Parse the stored form; raises KeyError, TypeError, ValueError."""
+        search = Search.from_dict(stored["search"]) if "search" in stored else None
+        row = int(stored["row"])
+        if row < 0:
+            raise ValueError(row)
+        return cls(queue, str(stored["reader"]), row, search)
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolOffset:
-    """The position of one reader in the lanes of a queue's spool.
+    """The positions of a query, by queue.
 
-    lanes       (name, position) ascending by name; a lane that is not there is at 0
+    reader      the reader's name; where there are several queues, in each it has that name and a
+                digest of the queue's
     registered  False only for the offset of a reader that no checkpoint knows yet
-    search      what remains of batches that failed; None: nothing
     """
 
     vhost: str
-    queue: str
     reader: str
-    lanes: tuple[tuple[str, int], ...] = ()
+    queues: Mapping[str, SpoolPosition] = field(default_factory=dict)
     registered: bool = True
-    search: Search | None = None
 
-    def position(self, lane: str) -> int:
-        """Return a lane's position."""
-        return dict(self.lanes).get(lane, 0)
+    def of(self, queue: str, several: bool) -> SpoolPosition:
+        """Return the position in a queue; the first one where there is none yet."""
+        digest = hashlib.sha256(queue.encode()).hexdigest()[:NAME_DIGITS]
+        name = f"{self.reader}-{digest}" if several else self.reader
+        return self.queues.get(queue, SpoolPosition(queue, name))
 
-    def at(self, positions: Mapping[str, int], search: Search | None = None) -> SpoolOffset:
-        """Return the offset with these positions and that search, registered."""
-        lanes = tuple(sorted({**dict(self.lanes), **positions}.items()))
-        return SpoolOffset(self.vhost, self.queue, self.reader, lanes, search=search)
-
-    def batch_of(self, lane: str) -> str:
-        """Return a name for the batch that ends here, one that no other batch of the lane has.
-
-        Either the position is higher than that of the batch before, or the turn of its search.
-        """
-        return f"{self.position(lane)}-{(self.search or NO_SEARCH).turn}"
-
-    def read_since(self, start: SpoolOffset, lane: str) -> Part:
-        """Return the rows of the batch from `start` to here."""
-        if self.search is not None and self.search.reading is not None:
-            return self.search.reading
-        first = start.position(lane) if start.reader == self.reader else 0
-        return Part(first, self.position(lane))
+    def at(self, queues: Mapping[str, SpoolPosition]) -> SpoolOffset:
+        """Return the offset with these positions, registered."""
+        return replace(self, queues={**self.queues, **queues}, registered=True)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the stored form. Keys are sorted, because Spark compares offsets as text."""
-        stored = {
+        return {
             "kind": SPOOL_KIND,
-            "lanes": dict(self.lanes),
-            "queue": self.queue,
+            "queues": {name: each.to_dict() for name, each in sorted(self.queues.items())},
             "reader": self.reader,
             "registered": self.registered,
-            "version": 3,
+            "version": OFFSET_FORM,
             "vhost": self.vhost,
         }
-        if self.search is None:
-            return stored
-        return {**stored, "search": self.search.to_dict(), "version": 4}
-
-    def to_json(self) -> str:
-        """Return the canonical text."""
-        return json.dumps(self.to_dict(), sort_keys=True)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> SpoolOffset:
         """Parse the stored form of a checkpoint; raises CheckpointError."""
-        if "claims" in stored:
-            raise CheckpointError(
-                "the checkpoint was written with broker=warren, the query reads with broker=amqp; "
-                "connect to that broker, or use another checkpointLocation"
-            )
-        if stored.get("kind") == "stream":
-            raise CheckpointError(
-                "the checkpoint was written with startingOffset, for a stream; give startingOffset "
-                "again, or use another checkpointLocation"
-            )
-        if stored.get("kind") == SPOOLS_KIND:
-            raise several_queues()
-        version = stored.get("version")
-        if stored.get("kind") != SPOOL_KIND or not isinstance(version, int):
-            raise foreign_offset(stored)
-        check_version(version, VERSION)
+        check_form(stored, SPOOL_KIND)
         try:
-            lanes = tuple(sorted((str(k), int(v)) for k, v in stored["lanes"].items()))
-            if any(position < 0 for _, position in lanes):
-                raise ValueError(lanes)
-            names = [str(stored[name]) for name in ("vhost", "queue", "reader")]
-            search = Search.from_dict(stored["search"]) if version >= 4 else None
-            return cls(names[0], names[1], names[2], lanes, bool(stored["registered"]), search)
+            queues = {
+                str(name): SpoolPosition.from_dict(str(name), each)
+                for name, each in stored["queues"].items()
+            }
+            names = str(stored["vhost"]), str(stored["reader"])
+            return cls(*names, queues, bool(stored["registered"]))
         except (AttributeError, KeyError, TypeError, ValueError):
             raise damaged_offset(stored) from None
-
-    def check_is_of(self, vhost: str, queue: str) -> None:
-        """Raise CheckpointError when the checkpoint was written for another queue."""
-        check_same_queue((self.vhost, self.queue), (vhost, queue))

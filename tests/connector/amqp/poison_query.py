@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pika
 
-from connector.amqp.query import EMPTY_S, Died, NodePort, Query, Queue
+from connector.amqp.query import EMPTY_S, Died, NodePort, Query, Queue, has_receiver
 
 FAILURES_MAX = 60
 
@@ -134,7 +134,7 @@ class PoisonQuery(Query):
         try:
             self.run(most)
         except Died:
-            if with_receiver and self.driver is not None and self.driver.receiver is not None:
+            if with_receiver and has_receiver(self.driver):
                 os.kill(self.pid, signal.SIGKILL)
             return True
         except Failed:

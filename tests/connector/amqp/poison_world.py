@@ -17,11 +17,12 @@ from connector.amqp.fake_broker import Channel, FakeBroker
 from connector.amqp.spooling import rows as rows_of
 from connector.amqp.spooling import with_id
 from connector.amqp.stepping import Disk, SteppingStore
-from pyspark_warren.amqp import spool_driver
+from pyspark_warren.amqp import queue_spool
 from pyspark_warren.amqp.consumer import SpoolConsumer
 from pyspark_warren.amqp.decided import Decided, DecidedRows
 from pyspark_warren.amqp.lanes import LaneCounts
 from pyspark_warren.amqp.plan import SpoolSlice
+from pyspark_warren.amqp.queue_spool import QueueSpool
 from pyspark_warren.amqp.spool.files import read_stretch
 from pyspark_warren.amqp.spool.lane import LaneUse, LaneWriter
 from pyspark_warren.amqp.spool.store import SpoolPlace
@@ -191,9 +192,9 @@ class PoisonSpoolWorld:
         self.channel: Channel | None = None
         self.backlog: dict[str, Any] = {}
         lane = type("WorldLane", (StepLane,), {"world": self})
-        patch.setattr(spool_driver, "Lane", lane)
-        patch.setattr(spool_driver, "open_place", lambda location: self.place)
-        patch.setattr(SpoolDriver, "_look", lambda driver, again=False: len(self.broker.ready))
+        patch.setattr(queue_spool, "Lane", lane)
+        patch.setattr(queue_spool, "open_place", lambda location: self.place)
+        patch.setattr(QueueSpool, "look", lambda queue, again=False: len(self.broker.ready))
 
     def put(self, count: int, bad: Iterable[int] = ()) -> None:
         """Publish messages, some of them at fault."""
@@ -225,7 +226,7 @@ class PoisonSpoolWorld:
                     if end == at:
                         return True
                     self.step()
-                    self.offsets.append(end.to_json())
+                    self.offsets.append(json.dumps(end.to_dict()))
                     self.step()
                 end = self.stored(self.committed)
                 if not self.batch(driver, at, end):

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from pyspark_warren.amqp.lanes import Lane
 from pyspark_warren.amqp.plan import SpoolSlice
 from pyspark_warren.amqp.spool_driver import SpoolDriver
 from pyspark_warren.amqp.spool_offset import SpoolOffset
@@ -100,6 +101,27 @@ class Queue:
             connection.channel().queue_delete(self.name)
 
 
+def receiver_of(driver: SpoolDriver | None) -> Lane:
+    """The receiver of the first queue."""
+    assert driver is not None
+    lane = next(iter(driver.queues.values())).lane
+    assert lane is not None
+    return lane
+
+
+def has_receiver(driver: SpoolDriver | None) -> bool:
+    """Whether the first queue has a receiver."""
+    return driver is not None and next(iter(driver.queues.values())).lane is not None
+
+
+def end(driver: SpoolDriver) -> None:
+    """End a driver's receivers, and wait for that."""
+    driver.close()
+    for queue in driver.queues.values():
+        if queue.lane is not None:
+            queue.lane.join(PATIENCE_S)
+
+
 class Query:
     """One query over its drivers' lives; a context manager that ends the last one.
 
@@ -133,15 +155,12 @@ class Query:
     @property
     def pid(self) -> int:
         """The receiver's process."""
-        assert self.driver is not None and self.driver.receiver is not None
-        return self.driver.receiver.pid
+        return receiver_of(self.driver).pid
 
     def stop(self) -> None:
         """The driver's process ends: its receiver sees the end of its orders."""
         if self.driver is not None:
-            self.driver.close()
-            if self.driver.receiver is not None:
-                self.driver.receiver.join(PATIENCE_S)
+            end(self.driver)
         self.driver = None
 
     def abandon(self) -> None:
@@ -153,9 +172,7 @@ class Query:
     def end_abandoned(self) -> None:
         """The receivers of earlier drivers see that those are gone."""
         for each in self.abandoned:
-            each.close()
-            if each.receiver is not None:
-                each.receiver.join(PATIENCE_S)
+            end(each)
         self.abandoned = []
 
     def run(self, most: int | None, trigger: str = "available") -> None:

@@ -402,7 +402,7 @@ class Driver:
         if self.initial is None:
             self.world.minted += 1
             name = f"spark-{self.world.minted}"
-            self.initial = SpoolOffset("/", "q", name, (), registered=False)
+            self.initial = SpoolOffset("/", name, registered=False)
         return self.initial
 
     def life(self) -> Iterator[None]:
@@ -442,8 +442,8 @@ class Driver:
     def latest(self, start: SpoolOffset, once: bool) -> Iterator[None]:
         """Settle what is committed; wait a little for rows."""
         if not start.registered and not once:
-            return SpoolOffset(start.vhost, start.queue, start.reader, ((LANE, 0),))
-        position = start.position(LANE)
+            return start.at({"q": start.of("q", False)})
+        position = start.of("q", False).row
         receiver = self.running(start.reader, position, may_ack=start.registered)
         if start.registered:
             receiver.told = max(receiver.told, position)
@@ -456,7 +456,7 @@ class Driver:
         if receiver.end <= position:
             return start
         most = self.world.random.randint(1, 6)
-        return start.at({LANE: min(receiver.end, position + most)})
+        return start.at({"q": start.of("q", False).at(min(receiver.end, position + most))})
 
     def running(self, reader: str, seen: int, may_ack: bool) -> Receiver:
         found = self.receiver
@@ -471,19 +471,20 @@ class Driver:
     def batch(self, batch: int, start: SpoolOffset, end: SpoolOffset) -> Iterator[None]:
         world, log = self.world, self.world.checkpoint
         place = world.place(world.interleave)
-        low = start.position(LANE) if start.reader == end.reader else 0
+        low = start.of("q", False).row if start.reader == end.reader else 0
+        high = end.of("q", False).row
         bodies: list[bytes] = []
-        if low < end.position(LANE):
+        if low < high:
             try:
-                found = stretches(place, end.reader, LANE, low, end.position(LANE))
+                found = stretches(place, end.reader, LANE, low, high)
             except WarrenSparkError:
                 assert log.commits > batch, f"batch {batch} cannot be read again"
                 return  # another driver committed it, and its files were settled
-            for part in slices(end.reader, LANE, found, world.random.choice((0, 2))):
+            for part in slices("q", end.reader, LANE, found, world.random.choice((0, 2))):
                 for each in part.stretches:
                     taken = read_stretch(place, end.reader, LANE, each, ["body"])
                     bodies += taken.column("body").to_pylist()
-            assert len(bodies) == end.position(LANE) - low, (len(bodies), low, end)
+            assert len(bodies) == high - low, (len(bodies), low, end)
         yield
         before = log.written.setdefault(batch, bodies)
         assert before == bodies, f"batch {batch} was read twice, with other rows"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.amqp.query import Query, Queue, run_until_it_dies
+from connector.amqp.query import Query, Queue, has_receiver, receiver_of, run_until_it_dies
 from connector.amqp.rabbitmq import OneRabbitMQ
 from connector.amqp.relay import Relay
 from pyspark_warren import errors
@@ -36,8 +36,7 @@ def queue(rabbitmq: OneRabbitMQ) -> Queue:
 
 def lane_of(query: Query) -> Lane:
     """The receiver's lane in the query's driver."""
-    assert query.driver is not None and query.driver.receiver is not None
-    return query.driver.receiver
+    return receiver_of(query.driver)
 
 
 def _has_recognised(lane: Lane, messages: int) -> bool:
@@ -118,7 +117,7 @@ def test_a_receiver_that_is_killed_is_started_again(
             for _ in range(3):
                 if ended.wait(rng.uniform(0.4, 1.2)):
                     return
-                if query.driver is not None and query.driver.receiver is not None:
+                if has_receiver(query.driver):
                     os.kill(query.pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
@@ -146,8 +145,7 @@ def test_a_receiver_that_stood_still_does_nothing_after_its_successor(
             os.kill(frozen, signal.SIGCONT)
         queue.publish(100)
         query.stop()
-        old = query.abandoned[0].receiver
-        assert old is not None
+        old = receiver_of(query.abandoned[0])
         deadline = time.monotonic() + PATIENCE_S
         with pytest.raises(errors.FencedError, match="taken over"):
             while time.monotonic() < deadline:

@@ -15,7 +15,7 @@ import pika
 import pytest
 from pyspark.sql.types import StructType
 
-from connector.amqp.query import Died, Query, Queue
+from connector.amqp.query import Died, Query, Queue, receiver_of
 from connector.amqp.rabbitmq import OneRabbitMQ
 from pyspark_warren import errors
 from pyspark_warren.amqp.lanes import Lane
@@ -142,8 +142,7 @@ def test_a_delivery_limit_drops_no_row_of_the_spool(rabbitmq: OneRabbitMQ, tmp_p
         for life in range(4):
             # the first one gives the reader a name
             query.dies("latest", 0 if life else 1, 10)
-            assert query.driver is not None and query.driver.receiver is not None
-            wait_for_deliveries(query.driver.receiver, 60 if life else 30)
+            wait_for_deliveries(receiver_of(query.driver), 60 if life else 30)
             os.kill(query.pid, signal.SIGKILL)
             query.stop()
         wait_for_ready(queue, 0)
@@ -231,7 +230,7 @@ def test_a_spool_that_was_removed_before_its_first_row_was_read(
     with Query(queue, tmp_path, ackMode="spool") as query:
         query.dies("latest", 1, 10)
         query.stop()
-        assert query.offsets[-1][1].position("0") == 0
+        assert [each.row for each in query.offsets[-1][1].queues.values()] == [0]
         queue.check_empty()
         shutil.move(tmp_path / "spool", tmp_path / "away")
         with pytest.raises(errors.SpoolLostError, match="nothing of reader"):
@@ -256,9 +255,8 @@ def test_an_older_copy_of_the_checkpoint_does_not_disturb_the_query(
             with pytest.raises(errors.CheckpointBehindError, match="older copy"):
                 copy.run(30)
         queue.publish(10)
-        assert query.driver is not None
-        lane = query.driver.receiver
-        assert lane is not None and lane.wait(lambda: lane.end == 100, PATIENCE_S)
+        lane = receiver_of(query.driver)
+        assert lane.wait(lambda: lane.end == 100, PATIENCE_S)
         query.finish(30)
 
 
@@ -293,8 +291,9 @@ def test_a_receiver_that_stands_still_fails_available_now(
             driver = query.driver
             assert driver is not None
             driver.prepare_available_now()
-            driver._target = 31
-            driver._options = replace(driver._options, request_timeout_ms=3_000)
+            (one,) = driver.queues.values()
+            one._target = 31
+            one._options = replace(one._options, request_timeout_ms=3_000)
             with pytest.raises(errors.BrokerUnavailableError, match="receiver"):
                 driver.latest(query.offsets[-1][1], 30)
         finally:
@@ -346,9 +345,8 @@ def test_what_the_source_shows_of_itself_has_no_password(
     driver = SpoolDriver(options, mint=lambda: "spark-1")
     try:
         driver.latest(driver.latest(driver.initial(), 10), 10)
-        assert driver.receiver is not None
         for name in ("cmdline", "environ"):
-            data = Path(f"/proc/{driver.receiver.pid}/{name}").read_bytes()
+            data = Path(f"/proc/{receiver_of(driver).pid}/{name}").read_bytes()
             assert data and password.encode() not in data
     finally:
         driver.close()

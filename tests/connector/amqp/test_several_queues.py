@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import uuid
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,15 +17,11 @@ from hypothesis import strategies as st
 from connector.amqp.query import SCHEMA, Query, Queue, run_until_it_dies
 from connector.amqp.rabbitmq import OneRabbitMQ
 from live.conftest import eventually
-from pyspark_warren.amqp.queues_spool_driver import QueuesSpoolDriver
-from pyspark_warren.amqp.queues_spool_offset import QueuesSpoolOffset
 from pyspark_warren.amqp.read import read_spooled
-from pyspark_warren.amqp.spool_offset import SpoolOffset
+from pyspark_warren.amqp.spool_offset import SpoolOffset, SpoolPosition
 from pyspark_warren.errors import BrokerRefusedError, CheckpointError, OptionError
 from pyspark_warren.figures import progress
-from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
-from tests.patience import PATIENCE_S
 
 
 class QueuesQuery(Query):
@@ -47,38 +42,14 @@ class QueuesQuery(Query):
 
     def pid_of(self, queue: Queue) -> int:
         """The process of the receiver of one queue."""
-        receiver = self.driver.drivers[queue.name].receiver
-        assert receiver is not None
-        return int(receiver.pid)
-
-    def stop(self) -> None:
-        """The driver's process ends: its receivers see the end of their orders."""
-        if self.driver is not None:
-            self._end(self.driver)
-        self.driver = None
-
-    def end_abandoned(self) -> None:
-        """The receivers of earlier drivers see that those are gone."""
-        for each in self.abandoned:
-            self._end(each)
-        self.abandoned = []
-
-    def _end(self, driver: Any) -> None:
-        driver.close()
-        for each in driver.drivers.values():
-            if each.receiver is not None:
-                each.receiver.join(PATIENCE_S)
-
-    def _made(self) -> Any:
-        options = parse_options(self.given, "read", "stream")
-        return QueuesSpoolDriver(options, mint=lambda: f"spark-{uuid.uuid4().hex}")
+        return int(self.driver.queues[queue.name].lane.pid)
 
     def _batch(self, number: int) -> None:
         rows: list[Any] = []
-        for queue, part in self.driver.plan(*self.offsets[number]):
-            for batch in read_spooled(self.given["spoolLocation"], part, queue, SCHEMA, None):
+        for part in self.driver.plan(*self.offsets[number]):
+            for batch in read_spooled(self.given["spoolLocation"], part, SCHEMA, None):
                 rows += [
-                    (queue, row["body"], row["position"]["index"]) for row in batch.to_pylist()
+                    (part.queue, row["body"], row["position"]["index"]) for row in batch.to_pylist()
                 ]
         self._pass("in_write")
         assert self.sink.setdefault(number, rows) == rows, "a batch has other rows now"
@@ -166,12 +137,12 @@ def test_the_limit_is_divided(
         query.run(None, "once")
         assert query.rows_of(0) == {queues[0].name: 10, queues[1].name: 300}
         query.stop()
-        cut = {queue.name: SpoolOffset("/", queue.name, "r", (("0", 0),)) for queue in queues}
+        cut = {queue.name: SpoolPosition(queue.name, "r") for queue in queues}
         driver = query._made()
         for queue, ends in zip(queues, (10, 300), strict=True):
-            driver.drivers[queue.name]._lane = _Received(ends)
+            driver.queues[queue.name].lane = _Received(ends)
         found = driver._cut(cut, 50)
-        assert tuple(found[queue.name].position("0") for queue in queues) == parts
+        assert tuple(found[queue.name].row for queue in queues) == parts
 
 
 class _Received:
@@ -208,14 +179,14 @@ def test_a_queue_leaves_only_when_it_is_gone(rabbitmq: OneRabbitMQ, tmp_path: Pa
 def test_a_checkpoint_of_one_queue_continues_with_several(
     rabbitmq: OneRabbitMQ, tmp_path: Path
 ) -> None:
-    """`queue`, then `queues`: no row twice; back to `queue` is refused."""
+    """`queue`, then `queues`: no row twice; back to `queue` is refused while the other is there."""
     queues = [Queue(rabbitmq) for _ in range(2)]
     queues[0].publish(12)
     with Query(queues[0], tmp_path) as one:
         one.run(5)
     last = one.offsets[-1][1]
     with QueuesQuery(queues, tmp_path) as query:
-        start = QueuesSpoolOffset.from_dict(last.to_dict())
+        start = SpoolOffset.from_dict(last.to_dict())
         query.offsets, query.commits = [(start, start)], 1
         query.sink[0] = [
             (queues[0].name, body, at) for rows in one.sink.values() for body, at in rows
@@ -224,11 +195,11 @@ def test_a_checkpoint_of_one_queue_continues_with_several(
             queue.publish(9)
         query.run(1000)
         query.check()
-        stored = query.offsets[-1][1].to_dict()
-    with pytest.raises(CheckpointError, match="several queues.*option queues"):
-        SpoolOffset.from_dict(stored)
-    with pytest.raises(CheckpointError, match="broker=amqp"):
-        Offset.from_dict(stored)
+        end = query.offsets[-1][1]
+    with Query(queues[0], tmp_path) as one:
+        one.offsets, one.commits = [(end, end)], 1
+        with pytest.raises(CheckpointError, match=f"reads queue '{queues[1].name}'.*option queues"):
+            one.run(5)
 
 
 @pytest.mark.live
@@ -255,7 +226,7 @@ def test_spark_reads_two_queues(rabbitmq: OneRabbitMQ, spark: Any, tmp_path: Pat
     found = sorted((row.queue, bytes(row.body)) for row in rows)
     assert found == sorted((queue.name, body) for queue in queues for body in queue.bodies)
     read = [each for each in map(progress, query.recentProgress) if each["rows"]]
-    assert read and all(each["sources"][0]["kind"] == "spools" for each in read)
+    assert read and all(each["sources"][0]["kind"] == "spool" for each in read)
 
 
 def test_what_is_refused_before_a_query_begins() -> None:
@@ -280,21 +251,12 @@ NAMES = st.text(min_size=1, max_size=20)
 
 @given(st.dictionaries(NAMES, st.integers(0, 1 << 60), max_size=5), NAMES, st.booleans())
 def test_an_offset_is_read_as_it_was_written(
-    positions: dict[str, int], reader: str, registered: bool
+    rows: dict[str, int], reader: str, registered: bool
 ) -> None:
-    """Any queues and positions; what is damaged is refused by name."""
-    new = QueuesSpoolOffset("/", reader, {}, registered)
-    offset = QueuesSpoolOffset(
-        "/",
-        reader,
-        {name: new.of(name).at({"0": at}) for name, at in positions.items()},
-        registered,
-    )
-    assert QueuesSpoolOffset.from_dict(offset.to_dict()) == offset
+    """Any queues and rows; what is damaged is refused by name."""
+    new = SpoolOffset("/", reader, {}, registered)
+    queues = {name: new.of(name, True).at(row) for name, row in rows.items()}
+    offset = SpoolOffset("/", reader, queues, registered)
+    assert SpoolOffset.from_dict(offset.to_dict()) == offset
     readers = {each.reader for each in offset.queues.values()}
-    assert len(readers) == len(positions)
-    for name in positions:
-        damaged = offset.to_dict()
-        damaged["queues"] = {**damaged["queues"], name: {"lanes": {"0": -1}, "reader": reader}}
-        with pytest.raises(CheckpointError, match="cannot be read"):
-            QueuesSpoolOffset.from_dict(damaged)
+    assert len(readers) == len(rows)

@@ -10,50 +10,67 @@ from hypothesis import strategies as st
 
 from pyspark_warren.amqp.decided import Decided
 from pyspark_warren.amqp.plan import cut_end, slices
-from pyspark_warren.amqp.queues_spool_offset import QueuesSpoolOffset
 from pyspark_warren.amqp.search import Part, Search
 from pyspark_warren.amqp.spool.layout import Stretch
-from pyspark_warren.amqp.spool_offset import SpoolOffset
+from pyspark_warren.amqp.spool_offset import SpoolOffset, SpoolPosition
 from pyspark_warren.errors import CheckpointError
 from pyspark_warren.offset import Offset
 
-OFFSET = SpoolOffset("/", "flights", "spark-1", (("0", 1234),))
+SEARCH = Search(
+    7, Part(4, 6, 1), (Part(6, 8, 1), Part(1, 2, 2)), 1, True, (Decided(3, 4, "reject"),)
+)
+OFFSET = SpoolOffset(
+    "/",
+    "spark-1",
+    {
+        "flights": SpoolPosition("flights", "spark-1", 1234),
+        "hotels": SpoolPosition("hotels", "spark-1-4e", 8, SEARCH),
+    },
+)
+FROZEN = (
+    '{"kind": "spool", "queues": {"flights": {"reader": "spark-1", "row": 1234}, "hotels": '
+    '{"reader": "spark-1-4e", "row": 8, "search": {"decided": [[3, 4, "reject"]], "in_row": 1, '
+    '"parts": [[6, 8, 1], [1, 2, 2]], "passed": true, "reading": [4, 6, 1], "turn": 7}}}, '
+    '"reader": "spark-1", "registered": true, "version": 1, "vhost": "/"}'
+)
+"""An offset of form 1, as it is in checkpoints: it must be read for ever."""
 
 
-def test_the_stored_form_is_canonical() -> None:
-    text = (
-        '{"kind": "spool", "lanes": {"0": 1234}, "queue": "flights", "reader": "spark-1", '
-        '"registered": true, "version": 3, "vhost": "/"}'
-    )
-    assert OFFSET.to_json() == text
-    backwards = dict(reversed(json.loads(text).items()))
-    assert SpoolOffset.from_dict(backwards) == OFFSET
-    assert OFFSET.at({"1": 5, "0": 2000}).lanes == (("0", 2000), ("1", 5))
-    assert (OFFSET.position("0"), OFFSET.position("7")) == (1234, 0)
+def test_the_frozen_offset_of_form_1_is_read_and_written_as_it_was() -> None:
+    assert SpoolOffset.from_dict(json.loads(FROZEN)) == OFFSET
+    assert json.dumps(OFFSET.to_dict()) == FROZEN
 
 
 def test_a_checkpoint_of_the_other_broker_is_refused_both_ways() -> None:
     with pytest.raises(CheckpointError, match="written with broker=amqp.*use another checkpoint"):
         Offset.from_dict(OFFSET.to_dict())
     with pytest.raises(CheckpointError, match="written with broker=warren.*use another checkpoint"):
-        SpoolOffset.from_dict(Offset("/", "flights", "spark-1").to_dict())
-    with pytest.raises(CheckpointError, match="one checkpoint serves one queue"):
-        OFFSET.check_is_of("/", "hotels")
+        SpoolOffset.from_dict(Offset("/", "spark-1").to_dict())
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"kind": "topic"}, "not written by this source"),
-        ({"version": 5}, "version 5.*up to 4; upgrade"),
-        ({"lanes": [1]}, "cannot be read"),
-        ({"lanes": {"0": -1}}, "cannot be read"),
-        ({"lanes": {"0": "x"}}, "cannot be read"),
+        ({"kind": "topic", "reader": None}, "another release"),
+        ({"version": 3}, "of form spool 3, this release knows spool 1"),
+        ({"queues": [1]}, "cannot be read"),
+        ({"queues": {"q": {"reader": "r", "row": -1}}}, "cannot be read"),
+        ({"queues": {"q": {"reader": "r", "row": "x"}}}, "cannot be read"),
+        (
+            {"queues": {"q": {"reader": "r", "row": 1, "search": {"parts": [[9, 4, 1]]}}}},
+            "cannot be read",
+        ),
     ],
 )
 def test_what_is_no_offset_is_refused(change: dict[str, object], text: str) -> None:
     with pytest.raises(CheckpointError, match=text):
         SpoolOffset.from_dict({**OFFSET.to_dict(), **change})
+
+
+def test_a_batch_that_reads_a_part_again_has_its_rows() -> None:
+    end = OFFSET.queues["hotels"]
+    assert end.read_since(SpoolPosition("hotels", "spark-1-4e")) == Part(4, 6, 1)
+    assert end.batch == "8-7"
 
 
 # ------------------------------------------------------------------ batches
@@ -91,7 +108,7 @@ def test_slices_cover_every_row_once_in_order(
     for number, (rows, skipped) in enumerate(files):
         found.append(Stretch(f"file {number}", skipped, rows, at, rows * 10))
         at += rows
-    cut = slices("r", "0", found, partitions)
+    cut = slices("q", "r", "0", found, partitions)
     wanted = [(each.file, each.first_row + i) for each in found for i in range(each.rows)]
     pieces = [each for part in cut for each in part.stretches]
     assert [(e.file, e.first_row + i) for e in pieces for i in range(e.rows)] == wanted
@@ -99,18 +116,4 @@ def test_slices_cover_every_row_once_in_order(
     assert positions == list(range(100, at))
     if partitions:
         assert len(cut) == min(partitions, len(wanted))
-    assert cut == slices("r", "0", found, partitions)
-
-
-def test_an_offset_with_a_search_is_another_version() -> None:
-    decided = (Decided(3, 4, "reject"),)
-    search = Search(7, Part(4, 6, 1), (Part(6, 8, 1), Part(1, 2, 2)), 1, True, decided)
-    offset = SpoolOffset("/", "flights", "spark-1", (("0", 8),), search=search)
-    assert offset.to_dict()["version"] == 4
-    assert SpoolOffset.from_dict(json.loads(offset.to_json())) == offset
-    assert offset.read_since(SpoolOffset("/", "flights", "spark-1"), "0") == Part(4, 6, 1)
-    damaged = {**offset.to_dict(), "search": {**search.to_dict(), "parts": [[9, 4, 1]]}}
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        SpoolOffset.from_dict(damaged)
-    with pytest.raises(CheckpointError, match="gives up batches of queue 'flights'.*option queue"):
-        QueuesSpoolOffset.from_dict(offset.to_dict())
+    assert cut == slices("q", "r", "0", found, partitions)

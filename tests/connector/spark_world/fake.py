@@ -46,6 +46,7 @@ class ReaderState:
     settled: int = 0
     claims: dict[int, list[Message]] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
+    starts: int = 0
 
 
 @dataclass
@@ -177,7 +178,7 @@ class FakeBroker:
         """Counts."""
         state = self._queue(name)
         readers = tuple(
-            Reader(n, r.epoch, r.settled, len(r.claims), 0)
+            Reader(n, r.epoch, r.settled, len(r.claims), 0, starts=r.starts)
             for n, r in sorted(state.readers.items())
         )
         claimed = sum(len(c) for r in state.readers.values() for c in r.claims.values())
@@ -202,7 +203,8 @@ class FakeBroker:
         if not any(number <= go_on_after for number in state.claims):
             state.settled = max(state.settled, go_on_after)
         self.calls.append(("register", reader, state.epoch))
-        return Registration(state.epoch, state.settled)
+        state.starts += 1
+        return Registration(state.epoch, state.settled, state.starts)
 
     def open(
         self,

@@ -68,10 +68,6 @@ class FakeReader(TwoAtOnce):
         """Return claims to the queue."""
         return self._call("release", *self._name, self.epoch, number, failed)
 
-    def registered_epoch(self) -> int:
-        """The epoch of `register`."""
-        return self.epoch
-
 
 def take(reader_of: Any, step: ReaderStep) -> StepTaken:
     """Settle and open as a step of a reader says."""
@@ -80,6 +76,8 @@ def take(reader_of: Any, step: ReaderStep) -> StepTaken:
     limits = {"max_messages": step.max_messages, "max_bytes": step.max_bytes}
     if not step.opens:
         return StepTaken(reader.settle(step.settles), None)
+    if step.ahead:
+        return StepTaken(*reader.open_ahead(step.opens, settles=step.settles, **limits))
     if step.settles:
         assert step.settles == step.opens - 1, step
         return StepTaken(*reader.settle_and_open(step.opens, **limits, ttl_ms=step.ttl_ms))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +14,13 @@ from pyspark_warren.options import parse_options
 from pyspark_warren.plan import GivenUp
 from pyspark_warren.surroundings import Surroundings
 from spark_world.fake import quorum_queue
-from spark_world.fake_reader import TwoAtOnce
+from spark_world.fake_reader import TwoAtOnce, take, told
+from spark_world.offsets import only, text
 from tests.broker.queue.world import Queue as Machine
 from tests.broker.queue.world import config
 from warren import errors
 from warren.admin import Queue, Reader
-from warren.claims import Claim, Registration
+from warren.claims import Claim, ReaderStep, Registration
 from warren_machines.queue import claim as claims
 from warren_machines.queue import commands as c
 from warren_machines.queue import decision_commands as d
@@ -47,13 +48,9 @@ class MachineReader(TwoAtOnce):
         self.world, self.name, self.epoch = world, name, 0
 
     def register(self, *, go_on_after: int = 0, expires_ms: int = 0) -> Registration:
-        counted = self.world.counted
-        reply = self.world.ask(c.RegisterReader(self.name, go_on_after, counted=counted))
+        reply = self.world.ask(c.RegisterReader(self.name, go_on_after, counted=True))
         self.epoch = reply.epoch
         return Registration(reply.epoch, reply.settled, reply.starts)
-
-    def registered_epoch(self) -> int:
-        return self.epoch
 
     def open(self, number: int, *, max_messages: int, max_bytes: int, **more: Any) -> Claim:
         keep_empty = more.get("keep_empty", False)
@@ -86,7 +83,6 @@ class PoisonWorld:
               settling: publishing a batch settles its claim, as option settleWithBatch has it
     dies_in   the next run ends at that many steps from now: requests, their answers, the sink's
     down      the sink takes nothing
-    counted   the queue counts a reader's starts, as it does since version 19 of its machine
     """
 
     def __init__(self, sink: str = "file", queue: dict[str, Any] | None = None, **options: str):
@@ -112,7 +108,6 @@ class PoisonWorld:
         self.runs = self.failures = 0
         self.backlog: dict[str, Any] = {}
         self.shuffle: Random | None = None
-        self.counted = True
 
     # ---------------------------------------------------------------- the queue
 
@@ -174,6 +169,9 @@ class PoisonWorld:
     def reader(self, queue: str, reader: str) -> MachineReader:
         return MachineReader(self, reader)
 
+    def take_steps(self, steps: Sequence[ReaderStep]) -> list[Any]:
+        return [told(take, self.reader, step) for step in steps]
+
     def browse(self, queue: str, most: int, areas: int = 0) -> Iterator[Any]:
         for run in self.machine.state.order:
             yield SimpleNamespace(runs=(run,))
@@ -216,7 +214,7 @@ class PoisonWorld:
                     if end == at and at.registered and self.offsets:
                         return True
                     self.step()
-                    self.offsets.append(end.to_json())
+                    self.offsets.append(text(end))
                     self.step()
                 end = self.stored(self.committed)
                 if not self.batch(driver, at, end):
@@ -261,13 +259,13 @@ class PoisonWorld:
         if self.sink == "file":
             self.written[number] = rows
             return
-        epoch = self.machine.state.readers[end.reader].epoch
+        epoch = self.machine.state.readers[only(end).reader].epoch
         binding = d.ClaimBinding("out", 7, "s", "r", number, 1)
-        self.ask(d.BindClaim(end.reader, end.number, epoch, binding))
+        self.ask(d.BindClaim(only(end).reader, only(end).number, epoch, binding))
         assert number not in self.closed, "a batch was closed, and is published with rows"
         assert self.written.setdefault(number, rows) == rows, "a batch was published otherwise"
         self.step()
-        self.ask(d.ResolveClaim(end.reader, end.number, binding, True))
+        self.ask(d.ResolveClaim(only(end).reader, only(end).number, binding, True))
 
     def stored(self, batch: int) -> Offset:
         return Offset.from_dict(json.loads(self.offsets[batch]))

@@ -12,6 +12,8 @@ from urllib.parse import quote
 from pyspark_warren.errors import SpoolError
 
 SPOOL_FORMAT: Final = 1
+LANE: Final = "0"
+"""The one lane of a queue; a spool has room for more."""
 IDENTITY_BYTES: Final = 16
 CLAIMS: Final = "claims"
 """The folder of a lane's claims, of their own because they are listed after each file."""

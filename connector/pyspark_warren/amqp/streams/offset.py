@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
-from pyspark_warren import offset as common
-from pyspark_warren.errors import CheckpointError
+from pyspark_warren.offset import (
+    OFFSET_FORM,
+    STREAM_KIND,
+    check_form,
+    check_same_queue,
+    damaged_offset,
+)
 from pyspark_warren.option_values import OFFSET_MAX
-
-STREAM_VERSION: Final = 1
-STREAM_KIND: Final = "stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +43,14 @@ class StreamOffset:
             "offset": self.at,
             "queue": self.queue,
             "registered": self.registered,
-            "version": STREAM_VERSION,
+            "version": OFFSET_FORM,
             "vhost": self.vhost,
         }
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> StreamOffset:
         """Parse the stored form of a checkpoint; raises CheckpointError."""
-        if "claims" in stored or stored.get("kind") == "spool":
-            raise CheckpointError(
-                "the checkpoint was written for a queue, and startingOffset says that it is a "
-                "stream; leave startingOffset out, or use another checkpointLocation"
-            )
-        version = stored.get("version")
-        if stored.get("kind") != STREAM_KIND or not isinstance(version, int):
-            raise common.foreign_offset(stored)
-        common.check_version(version, STREAM_VERSION)
+        check_form(stored, STREAM_KIND)
         try:
             first = None if stored["first"] is None else int(stored["first"])
             at = int(stored["offset"])
@@ -65,8 +59,8 @@ class StreamOffset:
             names = str(stored["vhost"]), str(stored["queue"])
             return cls(*names, at, bool(stored["registered"]), first)
         except (KeyError, TypeError, ValueError):
-            raise common.damaged_offset(stored) from None
+            raise damaged_offset(stored) from None
 
     def check_is_of(self, vhost: str, queue: str) -> None:
         """Raise CheckpointError when the checkpoint was written for another queue."""
-        common.check_same_queue((self.vhost, self.queue), (vhost, queue))
+        check_same_queue((self.vhost, self.queue), (vhost, queue))

@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_warren.amqp.stream_reader import PositionStreamReader
 from pyspark_warren.amqp.streams.driver import StreamDriver
 from pyspark_warren.amqp.streams.ends import StreamEnds
 from pyspark_warren.amqp.streams.offset import StreamOffset
@@ -19,7 +18,7 @@ from pyspark_warren.errors import OptionError
 from pyspark_warren.fault_boundary import told, told_rows
 from pyspark_warren.option_values import END
 from pyspark_warren.options import Options
-from pyspark_warren.source import arrow_schema
+from pyspark_warren.source import QueryStreamReader, arrow_schema
 
 
 class OffsetPartition(InputPartition):
@@ -30,7 +29,7 @@ class OffsetPartition(InputPartition):
         self.part = part
 
 
-class OffsetStreamReader(PositionStreamReader):
+class OffsetStreamReader(QueryStreamReader):
     """A streaming query's source over a stream."""
 
     _offsets = StreamOffset
