@@ -332,9 +332,6 @@ def effective_config(
     given   its arguments
     """
     changed: dict[str, Any] = {}
-    if config.kind == "quorum" and "x-dead-letter-strategy" in given:
-        # The settings of queues that were declared before version 7 of the machine lack it.
-        changed["dead_letter_strategy"] = given["x-dead-letter-strategy"]
     for name in definition:
         key = KEYS.get(name)
         if key is not None and key.field:

@@ -75,9 +75,6 @@ def read_state(directory: Path) -> State:
     values = json.loads((directory / STATE_FILE).read_text(encoding="utf-8"))
     nodes = tuple(LocalNode(**node) for node in values["nodes"])
     pids = {str(name): int(pid) for name, pid in values["pids"].items()}
-    for i, node in enumerate(nodes):  # an older file had numbers for names
-        if str(i) in pids:
-            pids[node.name] = pids.pop(str(i))
     return State(nodes, pids, values.get("settings", {}), values.get("next", len(nodes)))
 
 
@@ -144,7 +141,7 @@ def write_config(node: LocalNode, nodes: Sequence[LocalNode], settings: Mapping[
     _table(lines, "", values)
     text = "\n".join(lines).lstrip() + "\n"
     write_whole(node.config_file, text.encode(), sync=False)
-    node.config_file.chmod(0o600)  # also one that an earlier version has written
+    node.config_file.chmod(0o600)
 
 
 def _table(lines: list[str], path: str, values: Mapping[str, Any]) -> None:

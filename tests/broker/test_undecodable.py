@@ -85,7 +85,7 @@ CASES: dict[str, Case] = {
     "submission": (
         lambda data: queue_codec.decode_submission(headed(data)),
         queue_codec.MalformedEntry,
-        commands.Submission(1, TEXT, 1, ()),
+        commands.Submission(1, TEXT, 1, (), commands.VERSION),
     ),
     "view": (
         lambda data: viewed.decode_view(memoryview(view(data))),

@@ -79,7 +79,6 @@ class MachineReader(TwoAtOnce):
                 max_messages,
                 max_bytes,
                 more.get("ttl_ms", 0),
-                True,
                 more.get("keep_empty", False),
                 more.get("ahead", False),
             )
@@ -89,7 +88,7 @@ class MachineReader(TwoAtOnce):
         return Claim(reply.number, reply.messages, reply.size_bytes, reply.messages > 0)
 
     def settle(self, number: int) -> int:
-        return self.world.ask(c.SettleClaims(self.name, number, self.epoch, True)).messages
+        return self.world.ask(c.SettleClaims(self.name, number, self.epoch)).messages
 
     def settle_and_open(self, number: int, **limits: Any) -> tuple[int, Claim | None]:
         """Both requests go off at once: the second one may arrive first, and is refused then."""
@@ -106,7 +105,7 @@ class MachineReader(TwoAtOnce):
         self.world.ask(c.RenewClaims(self.name, self.epoch))
 
     def release(self, number: int = 0, *, failed: bool = False) -> int:
-        return self.world.ask(c.ReleaseClaim(self.name, number, self.epoch, failed, True)).messages
+        return self.world.ask(c.ReleaseClaim(self.name, number, self.epoch, failed)).messages
 
 
 @dataclass
@@ -171,7 +170,10 @@ class World:
             name,
             messages_ready=stat.messages_ready,
             messages_claimed=stat.messages_claimed,
-            readers=tuple(Reader(*row) for row in stat.readers),
+            readers=tuple(
+                Reader(of.name, of.epoch, of.settled, of.open_claims, of.heard_ms)
+                for of in stat.readers
+            ),
         )
 
     def reader(self, queue: str, reader: str) -> MachineReader:
@@ -263,7 +265,7 @@ class World:
         if chance < 0.3 and readers:
             reader = self.random.choice(readers)
             number = self.random.choice((0, reader.settled + 1, reader.settled + 1))
-            self.apply(c.ReleaseClaim(reader.name, number, -1, False, True))
+            self.apply(c.ReleaseClaim(reader.name, number, -1, False))
         elif chance < 0.4:
             self.gone.update((self.life, *name) for name in self.machine.ready())
             self.apply(c.Purge())

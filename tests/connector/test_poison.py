@@ -83,7 +83,7 @@ def test_starts_of_other_queries_are_no_tries() -> None:
     world.down = True
     assert not world.run()
     for _ in range(5):
-        world.apply(c.RegisterReader("other", counted=True))
+        world.apply(c.RegisterReader("other"))
     assert not world.run()
     world.down = False
     world.until_done()
@@ -127,7 +127,9 @@ def test_a_sink_that_is_down_rejects_nothing(sink: str, caplog: pytest.LogCaptur
     world.down = True
     for _ in range(60):
         assert not world.run()
-    assert not world.dead and world.machine.stat().divided == (("r", 99, True, 4),)
+    assert not world.dead and [
+        (of.name, of.in_parts, of.part_due, of.failed_in_row) for of in world.machine.stat().readers
+    ] == [("r", 99, True, 4)]
     said = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert said and "4 messages alone, or batches" in said[-1].getMessage()
     world.down = False

@@ -280,7 +280,7 @@ def files_seeds() -> Iterator[bytes]:
         segment.SegmentName(1, 2, 0), False, 99, SALT, ((1, (1, 1), rows),)
     )
     row = manifest.GroupRow(1, (1, 1), b"created", 1, "a", 5, 5)
-    config = commands.Submission(1, "a", 1, (commands.Enqueue(), commands.Stat()))
+    config = commands.Submission(1, "a", 1, (commands.Enqueue(), commands.Stat()), commands.VERSION)
     declared = (metadata_commands.AddVhost(Vhost("v")),)
     return _numbered(
         [

@@ -28,7 +28,6 @@ from warren_machines.queue.delayed_queue import Delayed
 from warren_machines.queue.ranges import LANE_SHIFT
 from warren_machines.queue.ready_queue import Order
 from warren_machines.queue.returned_runs import ReturnedRuns
-from warren_machines.queue.state import QueueState
 
 
 def _handler(kind: type, handler: Any) -> list[Replacement]:
@@ -123,10 +122,12 @@ def the_time_that_a_consumer_said_is_ignored() -> list[Replacement]:
 
 def an_expired_claim_is_settled() -> list[Replacement]:
     """A settle accepts the number of an expired claim, and continues with the next."""
-    claim_settled = machine.HANDLERS[commands.SettleClaims]
 
     def lenient(context: QueueContext, command: commands.SettleClaims) -> Any:
-        return claim_settled(context, structs.replace(command, strict=False))
+        reader = claim.known_reader(context, command.reader, command.epoch)
+        if isinstance(reader, commands.Refused):
+            return reader
+        return commands.Count(claim._settle_up_to(context, reader, command.number))
 
     return _handler(commands.SettleClaims, lenient)
 
@@ -214,7 +215,7 @@ def a_request_that_is_repeated_is_another_start() -> list[Replacement]:
     def eager(context: QueueContext, command: commands.RegisterReader) -> Any:
         known = context.state.readers.get(command.reader)
         if known is not None and command.call in dict(known.calls):
-            known.starts += command.counted
+            known.starts += 1
         return register(context, command)
 
     return _handler(commands.RegisterReader, eager)
@@ -222,14 +223,14 @@ def a_request_that_is_repeated_is_another_start() -> list[Replacement]:
 
 def starts_are_not_in_the_snapshot() -> list[Replacement]:
     """A member restored from a snapshot counts a reader's starts from there."""
-    load = queue_snapshot._load_readers
+    read = queue_snapshot._reader
 
-    def forgetful(state: QueueState, row: Any) -> None:
-        load(state, row)
-        for reader in state.readers.values():
-            reader.starts = 0
+    def forgetful(row: Any) -> Any:
+        reader = read(row)
+        reader.starts = 0
+        return reader
 
-    return [(queue_snapshot, "_load_readers", forgetful)]
+    return [(queue_snapshot, "_reader", forgetful)]
 
 
 def a_closed_batch_is_published() -> list[Replacement]:

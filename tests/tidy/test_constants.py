@@ -13,7 +13,6 @@ OWN = {
     "FORMAT": "each file format counts its own versions",
     "MAGIC": "each file format begins with its own bytes",
     "VERSION": "each file format and state machine counts its own versions",
-    "SINKS_MAX": "version 1 of the queue machine keeps the bound that its logs were applied with",
 }
 """Name → why several modules may each have their own."""
 

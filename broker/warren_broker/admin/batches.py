@@ -197,9 +197,7 @@ def publish_settling(asker: Asker, request: requests.PublishBatchRequest, answer
 def release(asker: Asker, request: requests.ReleaseClaimRequest, answer: Answer) -> None:
     """Release claims; those that are bound when their batches' queues have decided."""
     queue = asker.queue(request.queue)
-    command = commands.ReleaseClaim(
-        request.reader, request.number, request.epoch, request.failed, lasting=True
-    )
+    command = commands.ReleaseClaim(request.reader, request.number, request.epoch, request.failed)
     _ask_freed(asker, queue, command, request.undecided, answer)
 
 

@@ -29,7 +29,6 @@ def _register(asker: Asker, request: requests.RegisterReaderRequest, answer: Ans
             request.call,
             asker.broker.settings.queues.reader_idle_ms,
             request.expires_ms,
-            counted=True,
         ),
         answer,
         lambda reply: requests.ReaderRegistered(reply.epoch, reply.settled, reply.starts),
@@ -46,7 +45,6 @@ def _open_claim(asker: Asker, request: requests.OpenClaimRequest, answer: Answer
         request.max_messages,
         request.max_bytes,
         request.ttl_ms,
-        uses=True,
         keep_empty=request.keep_empty,
         ahead=request.ahead,
     )
@@ -75,7 +73,7 @@ def _renew(asker: Asker, request: requests.RenewClaimsRequest, answer: Answer) -
 @handles(requests.SettleClaimsRequest)
 def _settle(asker: Asker, request: requests.SettleClaimsRequest, answer: Answer) -> None:
     queue = asker.queue(request.queue)
-    command = commands.SettleClaims(request.reader, request.number, request.epoch, strict=True)
+    command = commands.SettleClaims(request.reader, request.number, request.epoch)
 
     def settled(reply: Any) -> MessagesCounted:
         asker.broker.cluster.queue_counts.settled(queue.vhost, queue.group, reply.messages)

@@ -34,6 +34,7 @@ from warren_wire.admin.queues import (
 from warren_wire.admin.requests import Listed, MessagesCounted, said_of
 from warren_wire.name_patterns import NameMatcher, Pattern
 from warren_wire.queue_values.config import QueueConfig
+from warren_wire.queue_values.describe_command import ReadBy
 
 log = logging.getLogger(__name__)
 LIST_PATIENCE_MS = 1_000
@@ -88,25 +89,32 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
 
 
 def _readers(stat: commands.StatReply) -> tuple[ReaderInfo, ...]:
-    read_by = {
-        reader: ReadByInfo(number, of.query, of.name, of.batch)
-        for reader, number, of in stat.described
-    }
-    divided = {reader: (rest, due, row) for reader, rest, due, row in stat.divided}
-    started, expiring = dict(stat.started), dict(stat.expiring)
     return tuple(
         ReaderInfo(
-            *reader,
-            tuple(BoundInfo(*of[1:]) for of in stat.bound if of[0] == reader[0]),
-            expiring.get(reader[0], 0),
-            read_by.get(reader[0]),
-            *divided.get(reader[0], (0, False, 0)),
-            started.get(reader[0], 0),
-            left_ms(stat.now_ms, reader[4]),
-            left_ms(expiring.get(reader[0], 0), stat.now_ms),
+            of.name,
+            of.epoch,
+            of.settled,
+            of.open_claims,
+            of.heard_ms,
+            tuple(
+                BoundInfo(number, batch.queue, batch.sink, batch.run, batch.batch)
+                for number, batch in of.bound
+            ),
+            of.forgotten_ms,
+            _read_by(*of.described) if of.described is not None else None,
+            of.in_parts,
+            of.part_due,
+            of.failed_in_row,
+            of.starts,
+            left_ms(stat.now_ms, of.heard_ms),
+            left_ms(of.forgotten_ms, stat.now_ms),
         )
-        for reader in stat.readers
+        for of in stat.readers
     )
+
+
+def _read_by(number: int, batch: ReadBy) -> ReadByInfo:
+    return ReadByInfo(number, batch.query, batch.name, batch.batch)
 
 
 def _with_most(stat: commands.StatReply) -> tuple[RelayInfo, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -16,27 +16,12 @@ from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import NodeTotalsReader
 from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.survey import Answers, Survey
-from warren_broker.counting.message_stats import (
-    COUNTED,
-    EXCHANGE_COUNTED,
-    LENGTHS,
-    NODE_STATS,
-    VHOST_COUNTED,
-)
 from warren_wire.admin.connections import SINGLE_ACTIVE, WAITING, ConnectionInfo, ConsumerInfo
 from warren_wire.admin.overview import NodeTotals
 from warren_wire.admin.statistics import QueueStatistics
 
 Counted: TypeAlias = Literal["", "exchanges", "vhosts", "gauges"]
 """Of what statistics are, but of queues: see `messages.AskConnections`."""
-_RATES: Final[dict[str, int]] = {
-    counted: len(names) + len(LENGTHS)
-    for counted, names in (
-        *(("", COUNTED), ("exchanges", EXCHANGE_COUNTED), ("vhosts", VHOST_COUNTED)),
-        ("gauges", NODE_STATS),
-    )
-}
-"""How many rates statistics have."""
 KnownConsumer: TypeAlias = tuple[int, int, ConsumerInfo]
 """Group of its queue, its number on its node, and what that node knows of it."""
 
@@ -224,8 +209,6 @@ class Connections:
             found = {one.name: one for one in here()}
             for node in sorted(answers):
                 for one in answers[node].statistics:
-                    if len(one.rates) != _RATES[counted]:
-                        continue  # a node of another version counts something else
                     known = found.get(one.name)
                     found[one.name] = one if known is None else known.plus(one)
             answer([found[name] for name in sorted(found)])

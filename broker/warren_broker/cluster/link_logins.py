@@ -40,8 +40,7 @@ SETTER_NOT_KNOWN: Final = (
 class LinkLogin(msgspec.Struct, frozen=True):
     """One URI of a link that leads to this cluster.
 
-    setter     the user that has set the link; BY_OPERATOR; None: a login by token, or written by
-               an older version
+    setter     the user that has set the link; BY_OPERATOR; None: a login by token
     user       in the URI; "": none, it acts as the setter
     federated  the end with the federated objects themselves, which no user names
     """

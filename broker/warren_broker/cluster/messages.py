@@ -198,12 +198,12 @@ class ReadSinks(Numbered, frozen=True, array_like=True, tag="read_sinks"):
 class SinksAre(Numbered, frozen=True, array_like=True, tag="sinks"):
     """Answer ReadSinks: how many runs there are, and the first of them.
 
-    now_ms  of the leader, by the clock of the times in the rows; 0: not said, by an earlier version
+    now_ms  of the leader, by the clock of the times in the rows
     """
 
     total: int
     rows: tuple[tuple[str, str, int, int, tuple[tuple[int, int], ...], int, int, int], ...]
-    now_ms: int = 0
+    now_ms: int
 
 
 class ReadView(Numbered, frozen=True, array_like=True, tag="read_view"):
@@ -342,11 +342,11 @@ class AskShovels(Numbered, frozen=True, array_like=True, tag="ask_shovels"):
 class ShovelsAre(Numbered, frozen=True, array_like=True, tag="shovels_are"):
     """Answer AskShovels.
 
-    static  name -> digest of each shovel of the node's configuration; an older node sends none
+    static  name -> digest of each shovel of the node's configuration
     """
 
     shovels: tuple[ShovelInfo, ...]
-    static: dict[str, str] = {}
+    static: dict[str, str]
 
 
 class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connections"):

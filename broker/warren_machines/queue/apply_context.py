@@ -68,7 +68,9 @@ class QueueContext:
     block   the entry's block; None: it has none
     uplink  the submitting uplink; None: a timer or an operator
 
-    in_place  messages that come back take their old place in their lane, from version 4 on
+    version   of the machine that submitted: the behaviour is that version's
+
+    in_place  messages that come back take their old place in their lane
     frees     bytes of messages that left the queue, of claims and purges: see `Applied`
     """
 
@@ -77,7 +79,6 @@ class QueueContext:
         "_deliveries",
         "_rarely",
         "_timer_before",
-        "_version",
         "block",
         "frees",
         "in_place",
@@ -85,19 +86,19 @@ class QueueContext:
         "now",
         "state",
         "uplink",
+        "version",
     )
 
     def __init__(
         self, state: QueueState, index: int, now: int, block: memoryview | None, version: int
     ) -> None:
-        """version: of the machine that submitted (`Submission.version`)."""
         self.state = state
         self.index = index
         self.now = now
         self.block = block
-        self._version = version
+        self.version = version
         config = state.config
-        self.in_place = config.kind == "classic" and version >= 4 and config.priority_max > 0
+        self.in_place = config.kind == "classic" and config.priority_max > 0
         self.uplink: SeenUplink | None = None
         self.frees = 0
         self._timer_before = state.timer_ms
@@ -112,47 +113,12 @@ class QueueContext:
         return self._rarely
 
     @property
-    def prompt_expiry(self) -> bool:
-        """Whether a ttl of 0 ends before a get, a count, and a second delivery."""
-        return self._version >= 4
-
-    @property
-    def counted_deaths(self) -> bool:
-        """Whether dead letters keep their delivery counts."""
-        return self._version >= 10
-
-    @property
-    def purges_letters(self) -> bool:
-        """Whether a purge drops letters, too."""
-        return self._version >= 10
-
-    @property
-    def answers_drain(self) -> bool:
-        """Whether a drain is answered with its consumer's deliveries so far."""
-        return self._version >= 11
-
-    @property
-    def notes_forgotten(self) -> bool:
-        """Whether the epochs of runs that are forgotten are noted."""
-        return self._version >= 12
-
-    @property
-    def annotates_deaths(self) -> bool:
-        """Whether dead letters keep the annotations of their messages."""
-        return self._version >= 20
-
-    @property
-    def tells_links(self) -> bool:
-        """Whether links are told that their consumers are active."""
-        return self._version >= 20
-
-    @property
     def active_stays(self) -> bool:
         """Whether the single active consumer is as in RabbitMQ's classic queues.
 
         It does not make way for one of higher priority, and basic.get takes messages beside it.
         """
-        return self._version >= 23 and self.config.kind == "classic"
+        return self.config.kind == "classic"
 
     @property
     def config(self) -> QueueConfig:
@@ -229,9 +195,8 @@ class QueueContext:
             return
         if not rare.dead or rare.dead[-1][:2] != (reason, failures):
             rare.dead.append((reason, failures, [], []))
-        if self.annotates_deaths:
-            for offset, pairs in self.state.annotations.of_run(index, first, last):
-                rare.dead[-1][3].append((index, first + offset, pairs))
+        for offset, pairs in self.state.annotations.of_run(index, first, last):
+            rare.dead[-1][3].append((index, first + offset, pairs))
         runs = rare.dead[-1][2]
         if runs and runs[-1][0] == index and runs[-1][2] + 1 == first:
             runs[-1] = (index, runs[-1][1], last)
@@ -273,7 +238,7 @@ class QueueContext:
             for (uplink, consumer), deliveries in self._deliveries.items()
         ]
         if state.active is not self._active_before or (rare is not None and rare.tells_active):
-            if self.tells_links and state.config.tells_active:
+            if state.config.tells_active:
                 effects[:0] = self._active_is(rare)
         if rare is not None:
             self._add_rare(effects, rare)

@@ -215,8 +215,7 @@ def credit(context: QueueContext, command: Credit) -> AnyReply:
         consumer.credit = 0
         service_order.review(state, consumer)
         context.drained(consumer)
-        if context.answers_drain:
-            return Count(consumer.next_msg_id)
+        return Count(consumer.next_msg_id)
     return DONE
 
 
@@ -336,6 +335,5 @@ def get(context: QueueContext, command: Get) -> AnyReply:
         delivery = context.annotated(delivery)
     if command.no_ack:
         ack.let_go(context, getter, take_ids(getter.held, first_id, first_id), "settled")
-    if context.prompt_expiry:
-        limits.expire_heads(context)
+    limits.expire_heads(context)
     return GetReply(delivery, state.order.count)

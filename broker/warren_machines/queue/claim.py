@@ -79,7 +79,7 @@ def register(context: QueueContext, command: RegisterReader) -> AnyReply:
         floor = state.claim_floor
         reader = state.readers[command.reader] = ReaderState(command.reader, epoch, floor, floor)
     reader.epoch = epoch
-    reader.starts += command.counted
+    reader.starts += 1
     if command.call:
         reader.calls = (*reader.calls, (command.call, epoch))[-CALLS_KEPT_MAX:]
     _heard(context, reader)
@@ -165,8 +165,7 @@ def open_claim(context: QueueContext, command: OpenClaim) -> AnyReply:
     reader = known_reader(context, command.reader, command.epoch)
     if isinstance(reader, Refused):
         return reader
-    if command.uses:
-        context.state.unused_ms = context.now
+    context.state.unused_ms = context.now
     claim = reader.claims.get(command.number)
     if claim is None:
         if not _is_next(reader, command):
@@ -260,7 +259,6 @@ def _take(context: QueueContext, reader: ReaderState, command: OpenClaim) -> Hel
         size_bytes,
         ttl_ms,
         expires_ms,
-        command.uses and bool(runs),
     )
     reader.claims[command.number] = claim
     reader.opened = command.number
@@ -290,10 +288,9 @@ def settle(context: QueueContext, command: SettleClaims) -> AnyReply:
     # messages, and a second committed batch would silently contain them. So the settle is refused
     # and changes nothing; the driver stops, or registers with `RegisterReader.go_on_after` to
     # continue.
-    if command.strict:
-        for number in range(reader.settled + 1, command.number + 1):
-            if number not in reader.claims:
-                return lost_claim(context, reader, number)
+    for number in range(reader.settled + 1, command.number + 1):
+        if number not in reader.claims:
+            return lost_claim(context, reader, number)
     return Count(_settle_up_to(context, reader, command.number))
 
 
@@ -396,10 +393,7 @@ def release(context: QueueContext, command: ReleaseClaim) -> AnyReply:
             released += _give_back(context, _end(context, reader, number), command.failed)
     if command.number == 0:
         released += _give_parts_back(context, reader, reader.parts, command.failed)
-        if command.lasting:
-            _forget(context, reader)
-        else:
-            del context.state.readers[reader.name]
+        _forget(context, reader)
     return Count(released)
 
 
@@ -413,7 +407,7 @@ def _end(context: QueueContext, reader: ReaderState, number: int) -> HeldClaim:
 def end_use(context: QueueContext, claim: HeldClaim) -> None:
     """End a claim's use of the queue, after the claim."""
     state = context.state
-    if claim.uses:
+    if claim.messages:
         state.unused_ms = context.now
         if state.config.auto_delete and state.ever_used and not state.in_use:
             context.expired("auto_delete")

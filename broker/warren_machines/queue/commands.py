@@ -5,27 +5,29 @@ An entry's data is one `Submission`, encoded by `queue.codec`, followed by at mo
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from warren_machines.queue.decision_commands import AnyDecided, AnyDecision, ClaimName
+from warren_machines.queue.decision_commands import AnyDecided, AnyDecision, ClaimBinding, ClaimName
 from warren_machines.queue.delay_commands import EndDelay, EnqueueDelayed
 from warren_machines.queue.filter_commands import Judge, NotYet
 from warren_machines.queue.forget_command import ForgetSink, SinkForgotten
 from warren_machines.queue.modify_command import Modify, Pairs
 from warren_machines.queue.relay_commands import AnyRelayed
-from warren_machines.queue.stage1_commands import AnyStage1
 from warren_wire.queue_values.command_base import QueueCommand, Reply
 from warren_wire.queue_values.config import QueueConfig
 from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy
 from warren_wire.queue_values.give_up_command import GiveUpClaim
 
+VERSION: Final = 1
+"""The version of the machine: of what it does with a submission, and of a submission's bytes."""
+
 UplinkId: TypeAlias = int
 """One process of one node: 64 random bits drawn when it starts; 0: no node (a timer)."""
 Incarnation: TypeAlias = int
 """The number of a node's process: the log index of the metadata group at which it began. A later
-process of any node has a higher one. 0: none (written by version 2 of the machine)."""
+process of any node has a higher one."""
 ConsumerId: TypeAlias = int
 """A consumer of an uplink, numbered by its node, never used twice in one incarnation."""
 SessionId: TypeAlias = int
@@ -186,12 +188,11 @@ class Stat(QueueCommand, frozen=True, array_like=True, tag="stat"):
 class Configure(QueueCommand, frozen=True, array_like=True, tag="configure"):
     """Replace the settings, after a policy or the meaning of an argument changed.
 
-    restarts  a changed time after which the unused queue expires is counted from now. False (before
-              version 4): from its last use, which may be so long ago that it is deleted at once
+    A changed time after which the unused queue expires is counted from now: counted from its last
+    use, which may be long ago, it would delete the queue at once.
     """
 
     config: QueueConfig
-    restarts: bool = False
 
 
 class NodeDown(QueueCommand, frozen=True, array_like=True, tag="node_down"):
@@ -215,8 +216,9 @@ class NodeSuspected(QueueCommand, frozen=True, array_like=True, tag="node_suspec
 
     hand_over  with single active consumer: one on the node that holds nothing unacknowledged is
                replaced at once; one that does, when that has been settled or has returned. An
-               exclusive consumer is cancelled when what it holds returns. False (written by version
-               2 of the machine): the consumer is replaced only when what it holds returns
+               exclusive consumer is cancelled when what it holds returns. False: a node says it of
+               itself and sends its clients away; the consumer is replaced only when what it holds
+               returns
     gone       its process is known to have ended: consumer-disconnected-timeout is over
     """
 
@@ -243,10 +245,9 @@ class RegisterReader(QueueCommand, frozen=True, array_like=True, tag="reader"):
     call         the name of the driver's call: a repeat, however late, gets the same epoch;
                  "": every command is a call of its own
     idle_ms      when the reader is new: forget readers without messages in claims, silent for that
-                 long, and at claim.READERS_MAX the one silent longest; 0: none (versions 1 and 2)
+                 long, and at claim.READERS_MAX the one silent longest; 0: none
     expires_ms   forget this reader once it is silent for that long and has no messages in claims;
-                 0: not by itself (as in versions up to 13). The latest registration says it
-    counted      its registrations are counted (ReaderReply.starts). False: versions up to 18
+                 0: not by itself. The latest registration says it
     """
 
     reader: str
@@ -254,7 +255,6 @@ class RegisterReader(QueueCommand, frozen=True, array_like=True, tag="reader"):
     call: str = ""
     idle_ms: int = 0
     expires_ms: int = 0
-    counted: bool = False
 
 
 class ClaimCommand(QueueCommand, frozen=True, array_like=True):
@@ -268,24 +268,23 @@ class ClaimCommand(QueueCommand, frozen=True, array_like=True):
 class OpenClaim(ClaimCommand, frozen=True, array_like=True, tag="claim"):
     """Open claim `number` with messages from the head; a repeat gets the same answer.
 
+    It counts as a use of the queue, as a get does; while a claim with messages is open the queue is
+    in use, as by a consumer (x-expires, if-unused).
     Reply: ClaimReply; messages 0: nothing was ready, none was opened. EmptyClaim: it holds nothing.
 
     number        last settled + 1; any other that is not open is Refused(claim_lost), but see ahead
     max_messages  at least 1; a part of a claim that was divided is claimed whole
     max_bytes     bodies and properties, at least 1; one message is taken even if larger
     ttl_ms        0: does not expire
-    uses          the command counts as a use of the queue, as a get does; while the claim is open
-                  the queue is in use, as by a consumer (x-expires, if-unused)
     keep_empty    when nothing is ready, open a claim without messages, as any other: a repeat gets
-                  the same. It neither expires nor uses the queue. Both False: versions 1 and 2
+                  the same. It does not expire
     ahead         while claim last settled + 1 is open, open the one after it, if it is full: so
-                  many messages or bytes are ready, and no part. False: versions up to 20
+                  many messages or bytes are ready, and no part
     """
 
     max_messages: int
     max_bytes: int
     ttl_ms: int = 0
-    uses: bool = False
     keep_empty: bool = False
     ahead: bool = False
 
@@ -300,27 +299,21 @@ class RenewClaims(QueueCommand, frozen=True, array_like=True, tag="renew"):
 class SettleClaims(ClaimCommand, frozen=True, array_like=True, tag="settle_claims"):
     """Settle the claims up to `number`; a repeat is harmless. Reply: Count of messages settled now.
 
-    A number that was never opened is Refused(claim_lost).
-
-    strict  a number that was opened and is neither open nor settled (it expired or was released)
-            is Refused(claim_lost), and nothing is settled; False: it is skipped (versions 1, 2)
+    A number that was never opened, or was opened and is neither open nor settled (it expired or was
+    released), is Refused(claim_lost), and nothing is settled.
     """
-
-    strict: bool = False
 
 
 class ReleaseClaim(ClaimCommand, frozen=True, array_like=True, tag="release"):
     """Return claim `number` to the queue; 0: all of the reader's claims, and forget the reader.
 
-    Reply: Count of messages returned. The number stays lost: opening it is Refused(claim_lost).
+    Reply: Count of messages returned. The number stays lost: opening it is Refused(claim_lost). The
+    numbers of a reader that was forgotten are never used again in this queue.
 
-    epoch    -1: an operator, not fenced
-    lasting  with number 0: the reader's numbers are never used again in this queue; False: a reader
-             of that name starts at 1 again (versions 1 and 2)
+    epoch  -1: an operator, not fenced
     """
 
     failed: bool = False
-    lasting: bool = False
 
 
 class SinkCommand(QueueCommand, frozen=True, array_like=True):
@@ -366,7 +359,7 @@ class SinkPublish(SinkCommand, frozen=True, array_like=True, tag="sink_publish")
     attempts  (partition, attempt, number of blocks) as staged in this queue
     settles   claims, ascending, bound to this batch, which settles them; a repeat names the same
     expires_ms  forget the run once it has neither staged nor published for that long and nothing of
-                it is staged; 0: not by itself (as in versions up to 13). The latest publish says it
+                it is staged; 0: not by itself. The latest publish says it
     """
 
     attempts: tuple[tuple[int, int, int], ...]
@@ -382,7 +375,7 @@ class SinkDrop(SinkCommand, frozen=True, array_like=True, tag="sink_drop"):
 
 _AnyNode: TypeAlias = NodeDown | NodeSuspected | NodeBack
 _AnyReader: TypeAlias = RegisterReader | OpenClaim | RenewClaims | SettleClaims | ReleaseClaim
-_AnySink: TypeAlias = SinkStage | SinkPublish | SinkDrop | ForgetSink | AnyStage1
+_AnySink: TypeAlias = SinkStage | SinkPublish | SinkDrop | ForgetSink
 AnyCommand: TypeAlias = (
     Enqueue
     | Checkout
@@ -421,23 +414,22 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
     uplink    of the node; 0: not counted, not de-duplicated
     seq       1, 2, 3 … per (uplink, queue); a repeat (<= last) is acknowledged and dropped,
               a gap (> last + 1) is refused with Gap and nothing is applied
-    commands  in order; at most one Enqueue, EnqueueDelayed, EnqueueRelayed, SinkStage or Stage,
-              which owns the entry's block
+    commands  in order; at most one Enqueue, EnqueueDelayed, EnqueueRelayed or SinkStage, which owns
+              the entry's block
+    version   of the machine of the process that submits: the queue behaves as that version does
     answered  replies up to this seq have reached the node and need not be kept. A repeat gets the
               replies of the first time as long as it is above `answered` and among the last
               machine.REPLIES_KEPT seqs: a node must not have more than that unanswered
-    incarnation  that of the uplink, which submits nothing before it knows it; 0: of version 2
-    version      of the machine of the process that submits: the queue behaves as that version
-                 does; 0: 3 or lower
+    incarnation  that of the uplink, which submits nothing before it knows it
     """
 
     uplink: UplinkId
     node: str
     seq: int
     commands: tuple[AnyCommand, ...]
+    version: int
     answered: int = 0
     incarnation: Incarnation = 0
-    version: int = 0
 
 
 class Done(Reply, frozen=True, array_like=True, tag="done"):
@@ -516,18 +508,42 @@ class GetReply(Reply, frozen=True, array_like=True, tag="get"):
     messages_ready: int
 
 
+class ReaderStat(msgspec.Struct, frozen=True, array_like=True):
+    """A claim reader in the counts of its queue.
+
+    settled     the last settled claim; open_claims: how many are open
+    heard_ms    when it was heard last
+    forgotten_ms  when it is forgotten unless it is heard before; 0: not by itself
+    starts      its registrations
+    described   the latest claim that was described, and the batch that reads it
+    bound       (claim, batch that decides about it)
+    in_parts    messages of claims that were divided; part_due: the next claim is one of these
+    failed_in_row  messages that failed alone, and claims rejected, since a claim was settled
+    """
+
+    name: str
+    epoch: int
+    settled: int
+    open_claims: int
+    heard_ms: int
+    forgotten_ms: int
+    starts: int
+    described: tuple[int, ReadBy] | None
+    bound: tuple[tuple[int, ClaimBinding], ...]
+    in_parts: int
+    part_due: bool
+    failed_in_row: int
+
+
 class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     """Counts, all of messages except `consumers`. now_ms: see `whole_queue.counts`.
 
     by_priority  (priority, ready messages), ascending, only those that have any
-    readers      (name, epoch, last settled claim, open claims, last heard ms), by name
+    readers      by name
     next_delayed_ms, last_delayed_ms  when the first and the last delayed message are ready; 0: none
     messages_dlx, message_bytes_dlx  dead letters that are kept until they have been forwarded
     duplicates_dropped  repeats dropped since the declaration; deduplication_ids: ids remembered
-    bound        (reader, claim, queue, sink, run, batch) of claims that a batch decides about
-    expiring     (reader, ms) of those that are forgotten then unless they are heard before
-    described    (reader, claim, batch) of the latest described; started: (reader, registrations)
-    divided      (reader, messages in parts, is one due, failures in a row); relays: see `in_hands`
+    relays       see `in_hands`
     bytes_unacknowledged, bytes_kept  of what consumers hold; of what claims hold, and is delayed;
                  0 where now_ms is 0
     """
@@ -541,18 +557,13 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     bytes_ready: int
     consumers: int
     by_priority: tuple[tuple[int, int], ...]
-    readers: tuple[tuple[str, int, int, int, int], ...]
+    readers: tuple[ReaderStat, ...]
     next_delayed_ms: int = 0
     last_delayed_ms: int = 0
     messages_dlx: int = 0
     message_bytes_dlx: int = 0
     duplicates_dropped: int = 0
     deduplication_ids: int = 0
-    bound: tuple[tuple[str, int, str, str, str, int], ...] = ()
-    expiring: tuple[tuple[str, int], ...] = ()
-    described: tuple[tuple[str, int, ReadBy], ...] = ()
-    divided: tuple[tuple[str, int, bool, int], ...] = ()
-    started: tuple[tuple[str, int], ...] = ()
     relays: tuple[tuple[str, int, int], ...] = ()
     now_ms: int = 0
     bytes_unacknowledged: int = 0
@@ -560,11 +571,11 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):
-    """The reader's new epoch, the last settled claim, its registrations (0: not counted)."""
+    """The reader's new epoch, the last settled claim, its registrations."""
 
     epoch: int
     settled: int
-    starts: int = 0
+    starts: int
 
 
 class ClaimReply(Reply, frozen=True, array_like=True, tag="claim"):

@@ -16,8 +16,6 @@ def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) ->
     least once: the run stays in the queue until `settle_letters`.
     """
     index, first, last, failures, _ = run
-    if not context.counted_deaths:
-        failures = 0
     context.dead_letter(reason, index, first, last, failures)
     state = context.state
     if state.config.keeps_letters:

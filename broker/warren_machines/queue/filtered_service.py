@@ -56,7 +56,7 @@ def take(context: QueueContext, wanted: Filter, count: int, size_bytes: int) -> 
         count = min(count, last - first + 1)
         detail = contents.expiring_detail(index) if contents.expiring else None
         if detail is not None:
-            final = context.prompt_expiry and acquired > 0
+            final = acquired > 0
             gone = detail.stale(first, last, context.now, final)
             if gone:
                 limits.expire(context, order.take_found(found, gone))

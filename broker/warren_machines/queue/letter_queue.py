@@ -25,7 +25,7 @@ class Letter(NamedTuple):
     """One dead letter: message `ordinal` of the block at the log index `entry`.
 
     died_ms         when it died, by the time of the log, in milliseconds since the epoch
-    delivery_count  failed deliveries; 0 under versions of the machine before 10
+    delivery_count  failed deliveries
     """
 
     number: int

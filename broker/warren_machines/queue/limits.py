@@ -71,7 +71,7 @@ def _deliverable(context: QueueContext, count: int) -> int:
         if detail is None:
             return count
         # A ttl of 0 lasts for a consumer that waits for a new message, not for a returned one.
-        final = context.prompt_expiry and head[4] > 0
+        final = head[4] > 0
         gone = detail.stale(head[1], head[2], context.now, final)
         if not gone:
             return min(count, detail.fresh(head[1], head[2], context.now, final))

@@ -8,6 +8,7 @@ from warren_machines.queue import filtered_service, limits, queue_snapshot, serv
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.codec import MalformedEntry, decode_submission
 from warren_machines.queue.commands import (
+    VERSION,
     AnyReply,
     Done,
     Refused,
@@ -16,8 +17,8 @@ from warren_machines.queue.commands import (
     SubmissionReply,
 )
 from warren_machines.queue.effects import Expired, FiltersBehind, LettersDue, SetTimer
+from warren_machines.queue.handlers import AFTER_DELETE, HANDLERS
 from warren_machines.queue.state import QueueState, SeenUplink
-from warren_machines.queue.versions import AFTER_DELETE, HANDLERS, VERSION
 from warren_machines.queue.whole_queue import counts
 from warren_raft.index_set import Indexes
 from warren_raft.machine import Applied, Meta
@@ -136,8 +137,6 @@ def _submit(context: QueueContext, submission: Submission) -> SubmissionReply:
     if uplink is None:
         uplink = SeenUplink(submission.uplink, submission.node, incarnation=number)
         state.uplinks[uplink.id] = uplink
-    if not uplink.incarnation:
-        uplink.incarnation = number  # older processes submitted before they knew the number
     context.uplink = uplink
     if seq <= last_seq:
         return SubmissionReply(uplink.id, seq, _repeat(context, uplink, submission))

@@ -54,7 +54,6 @@ def _part(claim: HeldClaim, first: int, last: int, size_bytes: int, origin: int)
         size_bytes,
         claim.ttl_ms,
         claim.expires_ms,
-        claim.uses,
         None,
         origin,
     )

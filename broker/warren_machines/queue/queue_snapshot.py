@@ -5,9 +5,10 @@ MessagePack of plain arrays: equal states give equal bytes, on every member. Whe
 keys are sorted. It holds runs and counts, never a message.
 
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
-`ready_queue`): a snapshot costs some microseconds per thousand blocks. Version 1 of the machine
-wrote format 1, with an array for each block and each run; formats 2 to 16 lack the last fields, and
-up to format 6 the messages that came back have an array for each run. All can still be read.
+`ready_queue`): a snapshot costs some microseconds per thousand blocks.
+
+The layout of everything in it is replicated state, also that of `QueueConfig`, `HeldClaim`,
+`ReadBy`, `ClaimBinding`, `ClaimName` and of the replies that it keeps: another one is a new FORMAT.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from warren_machines.queue import snapshot1
 from warren_machines.queue.annotations import AnnotatedRow
 from warren_machines.queue.commands import AnyReply
 from warren_machines.queue.decision_commands import ClaimBinding, ClaimName
@@ -26,7 +26,7 @@ from warren_machines.queue.delayed_queue import Delayed
 from warren_machines.queue.filters import Filter, PageRow
 from warren_machines.queue.letter_queue import LetterQueue
 from warren_machines.queue.origins import OriginRow
-from warren_machines.queue.ranges import Held, Run
+from warren_machines.queue.ranges import Held
 from warren_machines.queue.ready_queue import Order
 from warren_machines.queue.relay_state import KeptRun, Relay
 from warren_machines.queue.state import (
@@ -37,14 +37,12 @@ from warren_machines.queue.state import (
     ReaderState,
     RunStage,
     SeenUplink,
-    Sink,
     SinkRun,
-    StagePart,
 )
 from warren_wire.queue_values.config import QueueConfig
 from warren_wire.queue_values.describe_command import ReadBy
 
-FORMAT: Final = 17
+FORMAT: Final = 1
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = (
     "uplink",
@@ -94,32 +92,43 @@ class _Row(msgspec.Struct, array_like=True):
     config: QueueConfig
     plain: list[Any]
     contents: list[Any]
-    returned: list[Run]
     lanes: list[Any]
+    came_back: _CameBackRow | None
+    delayed: _DelayedRow | None
+    annotations: list[AnnotatedRow]
+    letters: _LettersRow | None
+    seen: _SeenRow | None
+    origins: _OriginsRow | None
+    over: list[tuple[str, int]]
     uplinks: list[_UplinkRow]
     service: list[tuple[int, list[tuple[int, int]]]]
     active: tuple[int, int] | None
-    readers: list[tuple[str, int, int, int, int, list[HeldClaim]]]
-    sinks: list[tuple[str, int, list[_StageRow]]]
-    calls: list[tuple[str, tuple[tuple[str, int], ...]]] = []
-    claim_floor: int = 0
-    runs: list[tuple[str, list[_RunRow]]] = []
-    over: list[tuple[str, int]] = []
-    delayed: _DelayedRow | None = None
-    letters: _LettersRow | None = None
-    seen: _SeenRow | None = None
-    came_back: _CameBackRow | None = None
-    annotations: list[AnnotatedRow] = []
-    decided: list[tuple[str, tuple[int, ClaimBinding]]] = []
-    forgotten_epoch: int = 0
-    expiring: list[tuple[str, int]] = []
-    described: list[tuple[str, tuple[int, ReadBy]]] = []
-    divided: list[tuple[str, int, bool, list[HeldClaim]]] = []
-    relays: list[_RelayRow] = []
-    origins: _OriginsRow | None = None
-    filters: _FiltersRow | None = None
-    started: list[tuple[str, int]] = []
-    ahead: list[tuple[str, tuple[int, int]]] = []
+    relays: list[_RelayRow]
+    filters: _FiltersRow | None
+    readers: list[_ReaderRow]
+    claim_floor: int
+    runs: list[tuple[str, list[_RunRow]]]
+    forgotten_epoch: int
+
+
+class _ReaderRow(msgspec.Struct, array_like=True):
+    """A `ReaderState`; claims: ascending."""
+
+    name: str
+    epoch: int
+    settled: int
+    opened: int
+    heard_ms: int
+    claims: list[HeldClaim]
+    calls: tuple[tuple[str, int], ...]
+    decided: tuple[int, ClaimBinding] | None
+    expires_ms: int
+    described: tuple[int, ReadBy] | None
+    parts: list[HeldClaim]
+    in_row: int
+    passed: bool
+    starts: int
+    ahead: tuple[int, int] | None
 
 
 class _RelayRow(msgspec.Struct, array_like=True):
@@ -186,22 +195,13 @@ class _UplinkRow(msgspec.Struct, array_like=True):
     suspected_ms: int
     kept: list[_KeptRow]
     consumers: list[_ConsumerRow]
-    incarnation: int = 0
-    yields: bool = False
+    incarnation: int
+    yields: bool
 
 
 class _ConsumerRow(msgspec.Struct, array_like=True):
     fields: list[Any]
     held: list[Held]
-
-
-class _StageRow(msgspec.Struct, array_like=True):
-    key: tuple[int, int, int]
-    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]]
-    messages: int
-    expires_ms: int
-    lost: bool
-    last_seq: int
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -210,8 +210,8 @@ class _RunRow(msgspec.Struct, array_like=True):
     last_batch: int
     published: list[_PublishedRow]
     stages: list[_RunStageRow]
-    heard_ms: int = 0
-    expires_ms: int = 0
+    heard_ms: int
+    expires_ms: int
 
 
 class _PublishedRow(msgspec.Struct, array_like=True):
@@ -219,7 +219,7 @@ class _PublishedRow(msgspec.Struct, array_like=True):
     messages: int
     digest: int
     named: bytes
-    settles: tuple[ClaimName, ...] | None = None
+    settles: tuple[ClaimName, ...] | None
 
 
 class _RunStageRow(msgspec.Struct, array_like=True):
@@ -239,57 +239,37 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Row)
 def snapshot(state: QueueState) -> bytes:
     """Encode the state."""
     order = state.order
-    readers = [state.readers[name] for name in sorted(state.readers)]
     return _ENCODER.encode(
         _Row(
             format=FORMAT,
             config=state.config,
             plain=[getattr(state, name) for name in _PLAIN],
             contents=state.contents.dump(),
-            returned=[],
             lanes=order.dump(),
+            came_back=_came_back_row(order) if order.returned_count else None,
+            delayed=_delayed_row(state.delayed) if state.delayed.count else None,
+            annotations=state.annotations.dump(),
+            letters=_letters_row(state.letters) if state.letters.next_number > 1 else None,
+            seen=_seen_row(state.seen) if state.seen.count or state.seen.dropped else None,
+            origins=_origins_row(state),
+            over=sorted(state.over.items()),
             uplinks=[_uplink_row(uplink) for uplink in state.uplinks.values()],
             service=[
                 (priority, [consumer.key for consumer in state.service[priority]])
                 for priority in sorted(state.service)
             ],
             active=state.active.key if state.active is not None else None,
-            readers=[_reader_row(of) for of in readers],
-            sinks=[
-                (name, sink.last_batch, _stage_rows(sink)) for name, sink in state.sinks.items()
-            ],
-            calls=[(of.name, of.calls) for of in readers if of.calls],
+            relays=[_relay_row(state, state.relays[name]) for name in sorted(state.relays)],
+            filters=_filters_row(state) if state.filters.next_id > 1 else None,
+            readers=[_reader_row(state.readers[name]) for name in sorted(state.readers)],
             claim_floor=state.claim_floor,
             runs=[
                 (sink, [_run_row(name, run) for name, run in runs.items()])
                 for sink, runs in state.runs.items()
             ],
-            over=sorted(state.over.items()),
-            delayed=_delayed_row(state.delayed) if state.delayed.count else None,
-            letters=_letters_row(state.letters) if state.letters.next_number > 1 else None,
-            seen=_seen_row(state.seen) if state.seen.count or state.seen.dropped else None,
-            came_back=_came_back_row(order) if order.returned_count else None,
-            annotations=state.annotations.dump(),
-            decided=[(of.name, of.decided) for of in readers if of.decided is not None],
             forgotten_epoch=state.forgotten_epoch,
-            expiring=[(of.name, of.expires_ms) for of in readers if of.expires_ms],
-            described=[(of.name, of.described) for of in readers if of.described is not None],
-            divided=_divided_rows(state),
-            relays=[_relay_row(state, state.relays[name]) for name in sorted(state.relays)],
-            origins=_origins_row(state),
-            filters=_filters_row(state) if state.filters.next_id > 1 else None,
-            started=[(of.name, of.starts) for of in readers if of.starts],
-            ahead=[(of.name, of.ahead) for of in readers if of.ahead is not None],
         )
     )
-
-
-def _divided_rows(state: QueueState) -> list[tuple[str, int, bool, list[HeldClaim]]]:
-    return [
-        (name, of.in_row, of.passed, of.parts)
-        for name, of in sorted(state.readers.items())
-        if of.in_row or of.passed or of.parts
-    ]
 
 
 def _origins_row(state: QueueState) -> _OriginsRow | None:
@@ -367,13 +347,6 @@ def _uplink_row(uplink: SeenUplink) -> _UplinkRow:
     )
 
 
-def _stage_rows(sink: Sink) -> list[_StageRow]:
-    return [
-        _StageRow(key, part.blocks, part.messages, part.expires_ms, part.lost, part.last_seq)
-        for key, part in sink.stages.items()
-    ]
-
-
 def _run_row(name: str, run: SinkRun) -> _RunRow:
     return _RunRow(
         name,
@@ -401,30 +374,35 @@ def _run_row(name: str, run: SinkRun) -> _RunRow:
     )
 
 
-def _reader_row(reader: ReaderState) -> Any:
-    return (
+def _reader_row(reader: ReaderState) -> _ReaderRow:
+    return _ReaderRow(
         reader.name,
         reader.epoch,
         reader.settled,
         reader.opened,
         reader.heard_ms,
         [reader.claims[number] for number in sorted(reader.claims)],
+        reader.calls,
+        reader.decided,
+        reader.expires_ms,
+        reader.described,
+        reader.parts,
+        reader.in_row,
+        reader.passed,
+        reader.starts,
+        reader.ahead,
     )
 
 
 def restore(data: bytes) -> QueueState:
     """Restore a state from `snapshot`; it behaves as the original."""
     row = _DECODER.decode(data)
-    assert 1 <= row.format <= FORMAT, row.format
+    assert row.format == FORMAT, (row.format, FORMAT)
     state = QueueState(row.config)
     for name, value in zip(_PLAIN, row.plain, strict=True):
         setattr(state, name, value)
-    contents, lanes = row.contents, row.lanes
-    if row.format == 1:
-        contents, lanes = snapshot1.contents(contents), snapshot1.lanes(lanes)
-    state.contents.load(contents)
-    state.order.load(lanes)
-    state.order.load_returned_runs(row.returned)
+    state.contents.load(row.contents)
+    state.order.load(row.lanes)
     if row.came_back is not None:
         back = row.came_back
         state.order.load_returned(back.count, back.leaves, back.back)
@@ -452,15 +430,8 @@ def restore(data: bytes) -> QueueState:
     _load_relays(state, row)
     if row.filters is not None:
         _load_filters(state, row.filters)
-    _load_readers(state, row)
-    for name, last_batch, stages in row.sinks:
-        parts = {
-            stage.key: StagePart(
-                stage.blocks, stage.messages, stage.expires_ms, stage.lost, stage.last_seq
-            )
-            for stage in stages
-        }
-        state.sinks[name] = Sink(last_batch, parts)
+    for reader in row.readers:
+        state.readers[reader.name] = _reader(reader)
     state.claim_floor = row.claim_floor
     state.forgotten_epoch = row.forgotten_epoch
     for sink, rows in row.runs:
@@ -496,25 +467,24 @@ def _load_filters(state: QueueState, row: _FiltersRow) -> None:
         consumer.filter.users += 1
 
 
-def _load_readers(state: QueueState, row: _Row) -> None:
-    for name, epoch, settled, opened, heard_ms, claims in row.readers:
-        numbered = {claim.number: claim for claim in claims}
-        state.readers[name] = ReaderState(name, epoch, settled, opened, heard_ms, numbered)
-    for name, calls in row.calls:
-        state.readers[name].calls = calls
-    for name, decided in row.decided:
-        state.readers[name].decided = decided
-    for name, expires_ms in row.expiring:
-        state.readers[name].expires_ms = expires_ms
-    for name, described in row.described:
-        state.readers[name].described = described
-    for name, starts in row.started:
-        state.readers[name].starts = starts
-    for name, ahead in row.ahead:
-        state.readers[name].ahead = ahead
-    for name, in_row, passed, parts in row.divided:
-        reader = state.readers[name]
-        reader.in_row, reader.passed, reader.parts = in_row, passed, parts
+def _reader(row: _ReaderRow) -> ReaderState:
+    return ReaderState(
+        row.name,
+        row.epoch,
+        row.settled,
+        row.opened,
+        row.heard_ms,
+        {claim.number: claim for claim in row.claims},
+        row.calls,
+        row.decided,
+        row.expires_ms,
+        row.described,
+        row.parts,
+        row.in_row,
+        row.passed,
+        row.starts,
+        row.ahead,
+    )
 
 
 def _load_beside(state: QueueState, row: _Row) -> None:

@@ -338,15 +338,6 @@ class Order:
         self.returned_count = count
         self.count += count
 
-    def load_returned_runs(self, returned: Iterable[Run]) -> None:
-        """Load what `all_returned` yields into an empty object, run by run."""
-        by_lane: dict[int, list[Run]] = {}
-        for run in returned:
-            by_lane.setdefault(run[4] >> LANE_SHIFT, []).append(run)
-            self._came_back(run)
-        for mark, runs in by_lane.items():
-            (self._returned_to(mark - 1) if mark else self.returned).extend(runs)
-
     def load(self, lanes: Iterable[tuple[int, int, Iterable[bytes]]]) -> None:
         """Load what `dump` returned into an empty object."""
         for lane, count, chunks in lanes:

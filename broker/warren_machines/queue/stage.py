@@ -301,9 +301,8 @@ def _remember(
 
 def _note_forgotten(context: QueueContext, runs: Iterable[SinkRun]) -> None:
     """See to it that `ask` does not take what they have published for not published."""
-    if context.notes_forgotten:
-        state = context.state
-        state.forgotten_epoch = max(state.forgotten_epoch, *(run.epoch for run in runs))
+    state = context.state
+    state.forgotten_epoch = max(state.forgotten_epoch, *(run.epoch for run in runs))
 
 
 def _drop_up_to(state: QueueState, run: SinkRun, batch: int) -> None:

@@ -96,7 +96,7 @@ class SeenUplink:
     kept          replies other than Done, by seq of their submission, ascending, at most
                   machine.REPLIES_KEPT back
     suspected_ms  since when its node is suspected; 0: it is not
-    incarnation   its number; 0: it has none
+    incarnation   its number
     yields        while suspected: its single active consumer makes way (`NodeSuspected.hand_over`)
     """
 
@@ -113,9 +113,9 @@ class SeenUplink:
 class HeldClaim(msgspec.Struct, array_like=True, eq=False):
     """The messages held by a micro-batch, possibly none. ttl_ms 0: no expiry; expires_ms then 0.
 
-    Snapshots contain it as it is: a new field goes to the end, with a default.
+    Snapshots contain it as it is: its fields and their order are replicated state, and a new one
+    goes to the end, with a default. The queue is in use while one with messages is open.
 
-    uses     see `OpenClaim.uses`
     binding  the batch that decides about it: it neither expires nor is given back
     origin   of its messages, see `give_up_command.ORIGINS`
     """
@@ -126,7 +126,6 @@ class HeldClaim(msgspec.Struct, array_like=True, eq=False):
     size_bytes: int
     ttl_ms: int
     expires_ms: int
-    uses: bool = False
     binding: ClaimBinding | None = None
     origin: int = UNDIVIDED
 
@@ -143,7 +142,7 @@ class ReaderState:
     parts     of claims that were divided, which are the next claims; last those that failed alone
     in_row    messages that failed alone, and claims that were rejected, since a claim was settled
     passed    a claim was settled since parts are there
-    starts    how often it has registered, since that is counted
+    starts    how often it has registered
     ahead     the last claim that was opened ahead, and the epoch of the driver that opened it
 
     Invariants: every number in `claims` is settled < number <= opened; epochs in `calls` ascend
@@ -174,32 +173,6 @@ class ReaderState:
         """Yield the open claims, then the parts that are the next ones."""
         yield from self.claims.values()
         yield from self.parts
-
-
-@dataclass(slots=True, eq=False)
-class StagePart:
-    """Blocks staged under one name; lost: it expired, so that a publish of it is refused.
-
-    blocks    (index, count, priority runs) in the order they arrived
-    last_seq  the highest block number received; 0: none was numbered
-    """
-
-    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = field(default_factory=list)
-    messages: int = 0
-    expires_ms: int = 0
-    lost: bool = False
-    last_seq: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Sink:
-    """A staging sink; last_batch -1: none was published yet.
-
-    Invariant: all stages are of later batches
-    """
-
-    last_batch: int = -1
-    stages: dict[StageKey, StagePart] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -276,12 +249,11 @@ class QueueState:
     ready_bytes  bodies and properties of ready messages
     runs         sink to run; both in the order of their last publish or first stage, the latest
                  last
-    sinks        of versions 1 and 2, without runs in their commands
     claim_floor  claims of readers that are new here are numbered above it: above every claim of a
                  reader that was forgotten, and of the queues that had this one's name before
     next_epoch   of the next registration; no reader of a queue of this name had it before
     forgotten_epoch  the highest epoch of a run that was forgotten: what drivers up to this epoch
-                 have published may not be known any more. 0: none since version 12
+                 have published may not be known any more. 0: none was
     seen         ids of messages that were accepted, with x-deduplication
     relays       by name; those that have a session, or for which something is kept
     origins      names of messages that relays of other queues have brought
@@ -317,7 +289,6 @@ class QueueState:
         "runs",
         "seen",
         "service",
-        "sinks",
         "staged",
         "timer_ms",
         "unacked",
@@ -347,7 +318,6 @@ class QueueState:
         self.staged = 0
         self.readers: dict[str, ReaderState] = {}
         self.claim_floor = 0
-        self.sinks: dict[str, Sink] = {}
         self.runs: dict[str, dict[str, SinkRun]] = {}
         self.forgotten_epoch = 0
         self.next_order = 0
@@ -389,7 +359,7 @@ class QueueState:
     def in_use(self) -> bool:
         """Whether there is a consumer or a claim."""
         return bool(self.consumer_count) or any(
-            claim.uses for reader in self.readers.values() for claim in reader.all_claims()
+            reader.holds_messages for reader in self.readers.values()
         )
 
     def find(self, uplink: int, consumer: int) -> Consumer | None:
@@ -423,10 +393,6 @@ class QueueState:
             for claim in reader.all_claims():
                 for index, first, last, _, _ in claim.runs:
                     yield f"claim {reader.name} {claim.number}", index, first, last
-        for name, sink in self.sinks.items():
-            for stage in sink.stages.values():
-                for index, count, _ in stage.blocks:
-                    yield f"stage {name}", index, 0, count - 1
         for name, run in self.all_runs():
             for part in run.stages.values():
                 for index, count, _ in part.blocks:
@@ -446,11 +412,6 @@ class QueueState:
                 assert claim.binding is None or not claim.expires_ms, (reader.name, number)
             assert reader.decided is None or reader.decided[0] <= reader.settled, reader.name
             self._check_parts(reader)
-        for name, sink in self.sinks.items():
-            for key, part in sink.stages.items():
-                assert key[0] > sink.last_batch, (name, key, sink.last_batch)
-                assert part.messages == sum(block[1] for block in part.blocks), (name, key)
-                assert not (part.lost and part.blocks), (name, key)
         for name, run in self.all_runs():
             self._check_run(name, run)
 
@@ -534,8 +495,7 @@ class QueueState:
         assert not next_ms or 0 < self.timer_ms <= next_ms, (self.timer_ms, next_ms)
         claims = [claim for reader in self.readers.values() for claim in reader.all_claims()]
         assert self.claimed == sum(claim.messages for claim in claims), self.claimed
-        parts = [part for sink in self.sinks.values() for part in sink.stages.values()]
-        staged = sum(part.messages for part in parts) + sum(
+        staged = sum(
             part.messages
             for _, run in self.all_runs()
             for part in run.stages.values()

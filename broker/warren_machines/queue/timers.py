@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_machines.queue import claim, delayed_retry, disconnects, relays, stage, stage1
+from warren_machines.queue import claim, delayed_retry, disconnects, relays, stage
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.commands import AnyReply, Done, Timer
 
@@ -27,7 +27,6 @@ def run_due(context: QueueContext) -> None:
     disconnects.take_back_overdue(context)
     claim.expire_claims(context)
     claim.expire_readers(context)
-    stage1.expire_stages(context)
     stage.expire_stages(context)
     stage.expire_runs(context)
     delayed_retry.run_due(context)

@@ -16,11 +16,12 @@ from warren_machines.queue.commands import (
     Delete,
     Done,
     Purge,
+    ReaderStat,
     Refused,
     Stat,
     StatReply,
 )
-from warren_machines.queue.state import QueueState
+from warren_machines.queue.state import QueueState, ReaderState
 
 DONE: Final = Done()
 
@@ -28,8 +29,7 @@ DONE: Final = Done()
 def stat(context: QueueContext, command: Stat) -> AnyReply:
     """Return the counts. As in RabbitMQ, a redeclaration restarts x-expires on a classic queue."""
     service_order.dispatch(context)
-    if context.prompt_expiry:
-        limits.expire_heads(context)
+    limits.expire_heads(context)
     if command.touch and context.config.kind == "classic":
         context.state.unused_ms = context.now
     return counts(context.state)
@@ -38,8 +38,8 @@ def stat(context: QueueContext, command: Stat) -> AnyReply:
 def counts(state: QueueState, now_ms: int = 0) -> StatReply:
     """Return the counts of a queue from its state.
 
-    now_ms  the leader's time, by which the times in the answer are read; 0 in a reply to a command:
-            such are kept, and must be the same from every version
+    now_ms  the leader's time, by which the times in the answer are read; 0 in a reply to a command,
+            which every member has, and for which not every run is visited
     """
     order = state.order
     next_ms, last_ms = state.delayed.times()
@@ -53,44 +53,38 @@ def counts(state: QueueState, now_ms: int = 0) -> StatReply:
         bytes_ready=state.ready_bytes,
         consumers=state.consumer_count,
         by_priority=order.by_priority(),
-        readers=tuple(
-            (reader.name, reader.epoch, reader.settled, len(reader.claims), reader.heard_ms)
-            for reader in (state.readers[name] for name in sorted(state.readers))
-        ),
+        readers=tuple(_reader(state.readers[name]) for name in sorted(state.readers)),
         next_delayed_ms=next_ms,
         last_delayed_ms=last_ms,
         messages_dlx=state.letters.count,
         message_bytes_dlx=state.letters.size_bytes,
         duplicates_dropped=state.seen.dropped,
         deduplication_ids=state.seen.count,
-        bound=tuple(
-            (name, number, of.queue, of.sink, of.run, of.batch)
-            for name, reader in sorted(state.readers.items())
-            for number, claim in sorted(reader.claims.items())
-            if (of := claim.binding) is not None
-        ),
-        expiring=tuple(
-            (name, reader.heard_ms + reader.expires_ms)
-            for name, reader in sorted(state.readers.items())
-            if reader.expires_ms
-        ),
-        described=tuple(
-            (name, *reader.described)
-            for name, reader in sorted(state.readers.items())
-            if reader.described is not None
-        ),
-        divided=tuple(
-            (name, sum(each.messages for each in of.parts), parts.is_due(of), of.in_row)
-            for name, of in sorted(state.readers.items())
-            if of.parts or of.in_row
-        ),
-        started=tuple(
-            (name, reader.starts) for name, reader in sorted(state.readers.items()) if reader.starts
-        ),
         relays=relays.in_hands(state),
         now_ms=now_ms,
         bytes_unacknowledged=state.unacknowledged_bytes if now_ms else 0,
         bytes_kept=_kept_bytes(state) if now_ms else 0,
+    )
+
+
+def _reader(of: ReaderState) -> ReaderStat:
+    return ReaderStat(
+        of.name,
+        of.epoch,
+        of.settled,
+        len(of.claims),
+        of.heard_ms,
+        of.heard_ms + of.expires_ms if of.expires_ms else 0,
+        of.starts,
+        of.described,
+        tuple(
+            (number, claim.binding)
+            for number, claim in sorted(of.claims.items())
+            if claim.binding is not None
+        ),
+        sum(part.messages for part in of.parts),
+        parts.is_due(of),
+        of.in_row,
     )
 
 
@@ -100,15 +94,11 @@ def _kept_bytes(state: QueueState) -> int:
 
 
 def purge(context: QueueContext, command: Purge) -> AnyReply:
-    """Drop the ready, returned and delayed messages without dead-lettering them, and the letters.
-
-    Before version 10 letters stayed.
-    """
+    """Drop the ready, returned and delayed messages, not dead-lettering them, and the letters."""
     del command
     service_order.dispatch(context)
-    if context.prompt_expiry:
-        limits.expire_heads(context)
-    letters = dead_letter.drop_letters(context) if context.purges_letters else 0
+    limits.expire_heads(context)
+    letters = dead_letter.drop_letters(context)
     context.frees += context.state.ready_bytes
     return Count(letters + _empty(context.state))
 
@@ -133,8 +123,7 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     state = context.state
     name = state.config.name
     service_order.dispatch(context)
-    if context.prompt_expiry:
-        limits.expire_heads(context)
+    limits.expire_heads(context)
     if command.if_unused and state.in_use:
         held = f", {state.claimed} messages in claims: cancel, settle or release them"
         detail = f"queue {name!r} has {state.consumer_count} consumers{held}"
@@ -158,7 +147,6 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     state.filters.clear()
     state.active = None
     state.readers.clear()
-    state.sinks.clear()
     state.runs.clear()
     state.seen.clear()
     state.relays.clear()
@@ -176,7 +164,7 @@ def configure(context: QueueContext, command: Configure) -> AnyReply:
         return Refused(
             "invalid", f"queue {config.name!r}: x-single-active-consumer is set at declaration only"
         )
-    if command.restarts and config.expires_ms != state.config.expires_ms:
+    if config.expires_ms != state.config.expires_ms:
         state.unused_ms = context.now
     if not config.deduplication:
         state.seen.clear()

@@ -23,7 +23,7 @@ from warren_broker.clients10.block_admission import BlockLimits, admit
 from warren_broker.cluster.client.dead_letters import Letters
 from warren_broker.cluster.client.queues import block_for
 from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
-from warren_machines.queue import commands, stage1_commands
+from warren_machines.queue import commands
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.effects import DeadLetter, Deliver
 from warren_machines.queue.machine import QueueMachine
@@ -80,14 +80,6 @@ def staged(data: bytes, digest: int | None = None) -> tuple[Any, Commands]:
     )
 
 
-def staged_by_version_2(data: bytes) -> tuple[Any, Commands]:
-    """As old logs have it."""
-    return (
-        stage1_commands.Stage("sink", 1, 0, 7, 0, 0),
-        (stage1_commands.PublishBatch("sink", 1, ((0, 7),)),),
-    )
-
-
 class Queue:
     """One queue's machine and log, with a consumer that takes everything."""
 
@@ -103,7 +95,7 @@ class Queue:
     def submit(self, *given: Any, block: bytes | None = None, at_ms: int = 1_000) -> list[Any]:
         """Apply it as an entry of its own; the replies."""
         self.seq += 1
-        submission = commands.Submission(UPLINK, "a", self.seq, given)
+        submission = commands.Submission(UPLINK, "a", self.seq, given, commands.VERSION)
         return self.entry(encode_submission(submission, block), at_ms)
 
     def entry(self, data: bytes, at_ms: int = 1_000) -> list[Any]:
@@ -194,7 +186,7 @@ def admitted(chance: random.Random, config: QueueConfig) -> bytes | None:
     return block_for(config, [Selection(table, 0, table.count)])
 
 
-@pytest.mark.parametrize("publishing", [enqueued, staged, staged_by_version_2])
+@pytest.mark.parametrize("publishing", [enqueued, staged])
 def test_blocks_of_clients(publishing: Publishing) -> None:
     taken = 0
     for seed in range(BLOCKS):
@@ -302,7 +294,9 @@ def test_blocks_of_peers() -> None:
         owner, rest = (
             enqueued(data) if chance.random() < 0.5 else staged(data, chance.getrandbits(63))
         )
-        submission = encode_submission(commands.Submission(2, "b", 1, (owner, *rest)), data)
+        submission = encode_submission(
+            commands.Submission(2, "b", 1, (owner, *rest), commands.VERSION), data
+        )
         if chance.random() < 0.2:
             submission = blocks.flipped(chance, submission)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.broker.queue.world import Name, Queue, config, named_block
 from warren_machines.queue import commands as c
-from warren_machines.queue import delay_commands, stage1_commands
+from warren_machines.queue import delay_commands
 from warren_machines.queue.decision_commands import (
     AskBatch,
     BindClaim,
@@ -114,7 +114,6 @@ def claim_commands(
                 reader,
                 random.choice((0, 0, 0, 2)),
                 expires_ms=random.choice((0, 0, 70)),
-                counted=random.random() < 0.8,
             ),
         ),
         (
@@ -127,13 +126,12 @@ def claim_commands(
                 random.choice((30, 10**6)),
                 random.choice((0, 0, 50)),
                 random.random() < 0.5,
-                random.random() < 0.5,
                 random.random() < 0.3,
             ),
         ),
         (1, lambda: c.RenewClaims(reader, epoch)),
         (1, lambda: DescribeClaim(reader, number, ReadBy("id", random.choice(("", "n")), number))),
-        (4, lambda: c.SettleClaims(reader, number, epoch, random.random() < 0.7)),
+        (4, lambda: c.SettleClaims(reader, number, epoch)),
         (
             2,
             lambda: GiveUpClaim(
@@ -147,9 +145,7 @@ def claim_commands(
         ),
         (
             1,
-            lambda: c.ReleaseClaim(
-                reader, random.choice((0, number, number)), epoch, False, random.random() < 0.7
-            ),
+            lambda: c.ReleaseClaim(reader, random.choice((0, number, number)), epoch, False),
         ),
     )
 
@@ -215,8 +211,6 @@ def sink_commands(
     parts = queue.state.runs.get("sink", {}).get(run, SinkRun()).stages
     staged = tuple((p, a, part.count) for (b, p, a), part in parts.items() if b == batch)
     return (
-        (1, lambda: stage1_commands.PublishBatch("sink", batch, attempts)),
-        (1, lambda: stage1_commands.DropStages("sink", batch)),
         (
             3,
             lambda: c.SinkPublish(
@@ -293,7 +287,6 @@ def grow(seed: int, entries: int = 80) -> Queue:
     random = Random(seed)
     queue = Queue(config(**CONFIGS[seed % len(CONFIGS)]), stride=(1, 300, 1100)[seed % 3])
     lives = {1: 1, 2: 2, 3: 3}
-    numbered = seed % 2 == 1  # else as version 2 of the machine wrote it
     for _ in range(entries):
         queue.now += random.choice((0, 0, 1, 10, 30))
         due = queue.state.timer_ms
@@ -321,16 +314,12 @@ def grow(seed: int, entries: int = 80) -> Queue:
                 name = (random.randint(0, 5), random.randint(0, 2), random.randint(0, 1))
                 ttl_ms = random.choice((0, 0, 60))
                 owner = c.SinkStage("sink", random.choice("ab"), 3, *name, len(data), ttl_ms)
-                if random.random() < 0.3:
-                    owner = stage1_commands.Stage("sink", *name, ttl_ms)
             commands.insert(0, owner)
         if random.random() < 0.01:
             life = lives[node]
-            commands, data = [c.NodeDown(life, f"n{node}", life if numbered else 0)], None
+            commands, data = [c.NodeDown(life, f"n{node}", life)], None
             lives[node] += 10
             node = node % 3 + 1
         life = lives[node]
-        queue.submit(
-            *commands, data=data, uplink=life, node=f"n{node}", number=life if numbered else 0
-        )
+        queue.submit(*commands, data=data, uplink=life, node=f"n{node}", number=life)
     return queue

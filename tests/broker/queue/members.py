@@ -239,7 +239,7 @@ class Members:
             chance.choice(
                 (
                     c.OpenClaim(name, number, reader.epoch, chance.choice((1, 10)), 10**6, 50),
-                    c.OpenClaim(name, reader.settled + 1, reader.epoch, 10, 10**6, 0, True, True),
+                    c.OpenClaim(name, reader.settled + 1, reader.epoch, 10, 10**6, 0, True),
                     c.SettleClaims(name, number, reader.epoch),
                     c.ReleaseClaim(name, chance.choice((number, 0)), reader.epoch),
                     GiveUpClaim(name, number, reader.epoch, way, 10, drop=True),

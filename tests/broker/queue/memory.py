@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.broker.queue.world import block, config
 from warren_machines.queue.codec import encode_submission
-from warren_machines.queue.commands import Enqueue, Settle, Submission
+from warren_machines.queue.commands import VERSION, Enqueue, Settle, Submission
 from warren_machines.queue.machine import QueueMachine
 from warren_machines.queue.state import QueueState
 from warren_raft.machine import Meta
@@ -48,9 +48,9 @@ def entries(messages: int, size: Sizes, batch: Callable[[], int], settles: bool)
         count = batch()
         seq += 1
         if settles and random.random() < 0.4:
-            yield encode_submission(Submission(2, "n", seq, (Settle(1, ((0, 0),)),)))
+            yield encode_submission(Submission(2, "n", seq, (Settle(1, ((0, 0),)),), VERSION))
         data = a_block(count, size())
-        yield encode_submission(Submission(0, "n", seq, (Enqueue(),)), data)
+        yield encode_submission(Submission(0, "n", seq, (Enqueue(),), VERSION), data)
         done += count
 
 

@@ -1,4 +1,4 @@
-"""The commands of staged publishing, for what is the same in all versions of the machine."""
+"""The commands of staged publishing, as a driver sends them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from tests.broker.queue.world import Queue, block
 from warren_machines.queue.commands import AnyCommand, Done, SinkPublish, SinkStage
-from warren_machines.queue.stage1_commands import PublishBatch, Stage
 
 
 def half_expired(put: Callable[..., Any]) -> Queue:
@@ -68,20 +65,3 @@ class Stages:
         reply = queue.do(command, block(count, **shape), uplink)
         assert reply == Done(), reply
         return queue.index
-
-
-class StagesOfVersion2(Stages):
-    """The commands as logs of versions 1 and 2 of the machine have them."""
-
-    def stage(
-        self, batch: int, partition: int, attempt: int = 0, ttl_ms: int = 0, seq: int = 0
-    ) -> AnyCommand:
-        return Stage("s", batch, partition, attempt, ttl_ms, seq)
-
-    def publish(self, batch: int, *attempts: tuple[int, int, int]) -> AnyCommand:
-        return PublishBatch("s", batch, tuple(each[:2] for each in attempts))
-
-
-BOTH = pytest.mark.parametrize(
-    "stages", [Stages(), StagesOfVersion2()], ids=["present", "version 2"]
-)

@@ -109,7 +109,8 @@ def test_a_claim_takes_what_is_ready_beside_an_only_consumer(alone: dict[str, bo
 def test_an_open_with_nothing_ready_is_no_claim_and_can_be_opened_later() -> None:
     queue = reading(0)
     assert claim(queue) == ClaimReply(1, 0, 0, ())
-    assert queue.stat().readers == (("r", 1, 0, 0, queue.now),)
+    (reader,) = queue.stat().readers
+    assert msgspec.structs.astuple(reader)[:5] == ("r", 1, 0, 0, queue.now)
     queue.put(2)
     assert claim(queue).messages == 2
 
@@ -131,14 +132,14 @@ def test_settling_is_cumulative_and_a_repeat_is_harmless() -> None:
     assert queue.do(SettleClaims("r", 1, 1)) == Count(4)
     assert queue.do(SettleClaims("r", 1, 1)) == Count(0)
     assert queue.do(SettleClaims("r", 0, 1)) == Count(0)
-    assert queue.stat().messages_claimed == 0 and queue.stat().readers[0][2] == 1
+    assert queue.stat().messages_claimed == 0 and queue.stat().readers[0].settled == 1
     assert queue.stat().messages_ready == 6
 
 
 def test_settling_what_was_never_opened_is_refused() -> None:
     queue = reading()
     assert queue.do(SettleClaims("r", 1, 1)).reason == "claim_lost"
-    assert queue.stat().readers[0][2] == 0
+    assert queue.stat().readers[0].settled == 0
 
 
 def test_settling_a_claim_that_expired_is_refused_and_settles_nothing() -> None:
@@ -146,11 +147,11 @@ def test_settling_a_claim_that_expired_is_refused_and_settles_nothing() -> None:
     queue = reading()
     claim(queue, ttl_ms=100)
     queue.tick(100)
-    refused = queue.do(SettleClaims("r", 1, 1, strict=True))
+    refused = queue.do(SettleClaims("r", 1, 1))
     assert refused.reason == "claim_lost" and "claim 1 " in refused.detail
-    assert queue.stat().readers[0][2] == 0
+    assert queue.stat().readers[0].settled == 0
     assert claim(queue, 2).reason == "claim_lost", "the same messages under the next number"
-    assert queue.do(RegisterReader("r", go_on_after=1)) == ReaderReply(2, 1)
+    assert queue.do(RegisterReader("r", go_on_after=1)) == ReaderReply(2, 1, 2)
     assert claim(queue, 2, epoch=2).messages == 4
 
 
@@ -158,17 +159,17 @@ def test_settling_a_claim_that_was_released_is_refused() -> None:
     queue = reading()
     claim(queue)
     queue.do(ReleaseClaim("r", 1, -1))
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)).reason == "claim_lost"
+    assert queue.do(SettleClaims("r", 1, 1)).reason == "claim_lost"
 
 
-def test_settling_again_what_was_settled_is_harmless_also_when_strict() -> None:
+def test_settling_again_what_was_settled_is_harmless() -> None:
     queue = reading()
     claim(queue, ttl_ms=100)
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(4)
+    assert queue.do(SettleClaims("r", 1, 1)) == Count(4)
     queue.tick(1000)
     for number in (0, 1):
-        assert queue.do(SettleClaims("r", number, 1, strict=True)) == Count(0)
-    assert queue.do(SettleClaims("r", 2, 1, strict=True)).reason == "claim_lost"
+        assert queue.do(SettleClaims("r", number, 1)) == Count(0)
+    assert queue.do(SettleClaims("r", 2, 1)).reason == "claim_lost"
 
 
 def test_of_several_claims_one_of_which_is_lost_none_is_settled() -> None:
@@ -176,14 +177,14 @@ def test_of_several_claims_one_of_which_is_lost_none_is_settled() -> None:
     claim(queue, 1, 2)
     # The machine opens one claim at a time today; the rule does not lean on that.
     queue.state.readers["r"].opened = 3
-    assert queue.do(SettleClaims("r", 3, 1, strict=True)).detail.startswith("claim 2 ")
+    assert queue.do(SettleClaims("r", 3, 1)).detail.startswith("claim 2 ")
     assert queue.stat().messages_claimed == 2
 
 
 def test_a_newer_epoch_fences_every_older_driver() -> None:
     queue = reading()
     claim(queue)
-    assert queue.do(RegisterReader("r")) == ReaderReply(2, 0)
+    assert queue.do(RegisterReader("r")) == ReaderReply(2, 0, 2)
     for command in (
         OpenClaim("r", 1, 1, 1, 1),
         RenewClaims("r", 1),
@@ -197,7 +198,7 @@ def test_a_newer_epoch_fences_every_older_driver() -> None:
 def test_an_epoch_is_never_given_twice_even_when_the_reader_was_forgotten() -> None:
     queue = reading()
     queue.do(ReleaseClaim("r", 0, -1))
-    assert queue.do(RegisterReader("r")) == ReaderReply(2, 0)
+    assert queue.do(RegisterReader("r")) == ReaderReply(2, 1, 1)
     assert claim(queue, epoch=1).reason == "fenced"
 
 
@@ -242,8 +243,8 @@ def test_a_released_claim_that_is_asked_for_is_lost_until_it_is_counted_as_settl
     claim(queue)
     queue.do(ReleaseClaim("r", 1, -1))
     assert claim(queue).reason == "claim_lost"
-    assert queue.do(SettleClaims("r", 1, 1)) == Count(0)
-    assert claim(queue, 2).messages == 4
+    queue.do(RegisterReader("r", go_on_after=1))
+    assert claim(queue, 2, epoch=2).messages == 4
 
 
 def test_releasing_what_is_not_open_releases_nothing() -> None:
@@ -260,14 +261,14 @@ def test_release_of_0_releases_all_and_forgets_the_reader() -> None:
 def test_a_driver_that_accepts_the_loss_goes_on_after_it() -> None:
     queue = reading()
     queue.do(ReleaseClaim("r", 0, -1))
-    assert queue.do(RegisterReader("r", go_on_after=7)) == ReaderReply(2, 7)
+    assert queue.do(RegisterReader("r", go_on_after=7)) == ReaderReply(2, 7, 1)
     assert claim(queue, 8, epoch=2).messages == 4
 
 
 def test_going_on_does_not_skip_a_claim_that_is_still_open() -> None:
     queue = reading()
     claim(queue)
-    assert queue.do(RegisterReader("r", go_on_after=1)) == ReaderReply(2, 0)
+    assert queue.do(RegisterReader("r", go_on_after=1)) == ReaderReply(2, 0, 2)
     assert claim(queue, 1, epoch=2).messages == 4
 
 
@@ -344,7 +345,10 @@ def test_readers_are_independent() -> None:
     claim(queue)
     other = queue.do(OpenClaim("s", 1, 2, 4, 1000))
     assert other.runs == ((1, 4, 7, 0, 0),)
-    assert [reader[:4] for reader in queue.stat().readers] == [("r", 1, 0, 1), ("s", 2, 0, 1)]
+    assert [(of.name, of.epoch, of.settled, of.open_claims) for of in queue.stat().readers] == [
+        ("r", 1, 0, 1),
+        ("s", 2, 0, 1),
+    ]
 
 
 def test_a_slice_of_a_claim_is_numbered_in_claim_order() -> None:
@@ -368,9 +372,9 @@ def test_renewing_is_answered() -> None:
 def test_a_call_to_register_that_was_held_up_does_not_fence_its_own_driver() -> None:
     queue = Queue()
     queue.put(10)
-    assert queue.do(RegisterReader("r", call="a")) == ReaderReply(1, 0)
+    assert queue.do(RegisterReader("r", call="a")) == ReaderReply(1, 0, 1)
     assert claim(queue).messages == 4
-    assert queue.do(RegisterReader("r", call="a")) == ReaderReply(1, 0)
+    assert queue.do(RegisterReader("r", call="a")) == ReaderReply(1, 0, 1)
     assert claim(queue).messages == 4, "fenced"
 
 
@@ -378,9 +382,9 @@ def test_a_call_held_up_until_another_driver_has_registered_fences_nobody() -> N
     queue = Queue()
     queue.put(10)
     queue.do(RegisterReader("r", call="a"))
-    assert queue.do(RegisterReader("r", call="b")) == ReaderReply(2, 0)
+    assert queue.do(RegisterReader("r", call="b")) == ReaderReply(2, 0, 2)
     queue.state = restore(snapshot(queue.state))
-    assert queue.do(RegisterReader("r", call="a")) == ReaderReply(1, 0)
+    assert queue.do(RegisterReader("r", call="a")) == ReaderReply(1, 0, 2)
     assert claim(queue, epoch=2).messages == 4
     assert claim(queue, number=2, epoch=1).reason == "fenced"
 
@@ -388,11 +392,11 @@ def test_a_call_held_up_until_another_driver_has_registered_fences_nobody() -> N
 def test_calls_without_a_name_and_calls_long_forgotten_are_calls_of_their_own() -> None:
     queue = Queue()
     for epoch in range(1, 4):
-        assert queue.do(RegisterReader("r")) == ReaderReply(epoch, 0)
+        assert queue.do(RegisterReader("r")) == ReaderReply(epoch, 0, epoch)
     for call in range(CALLS_KEPT_MAX + 1):
         queue.do(RegisterReader("r", call=f"c{call}"))
     assert len(queue.state.readers["r"].calls) == CALLS_KEPT_MAX
-    assert queue.do(RegisterReader("r", call="c1")) == ReaderReply(5, 0)
+    assert queue.do(RegisterReader("r", call="c1")) == ReaderReply(5, 0, 3 + CALLS_KEPT_MAX + 1)
     assert queue.do(RegisterReader("r", call="c0")).epoch == 3 + CALLS_KEPT_MAX + 2
 
 
@@ -402,7 +406,7 @@ IDLE_MS = 1000
 
 
 def names(queue: Queue) -> list[str]:
-    return [reader[0] for reader in queue.stat().readers]
+    return [reader.name for reader in queue.stat().readers]
 
 
 def test_readers_that_were_silent_for_long_are_forgotten_when_another_one_comes() -> None:
@@ -431,7 +435,7 @@ def test_a_reader_with_an_open_claim_is_never_forgotten() -> None:
     queue.now += 10 * IDLE_MS
     queue.do(RegisterReader("a", idle_ms=IDLE_MS))
     assert names(queue) == ["a", "r"]
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(4)
+    assert queue.do(SettleClaims("r", 1, 1)) == Count(4)
 
 
 def test_a_forgotten_reader_that_comes_back_is_told_and_its_numbers_are_not_used_again() -> None:
@@ -440,7 +444,7 @@ def test_a_forgotten_reader_that_comes_back_is_told_and_its_numbers_are_not_used
     queue.do(SettleClaims("r", 1, 1))
     queue.now += IDLE_MS
     queue.do(RegisterReader("a", idle_ms=IDLE_MS))
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)).reason == "unknown_reader"
+    assert queue.do(SettleClaims("r", 1, 1)).reason == "unknown_reader"
     back = queue.do(RegisterReader("r", idle_ms=IDLE_MS))
     assert back.settled == 2, "not 1, which is what its checkpoint says: it has been away"
     assert claim(queue, 2, epoch=back.epoch).reason == "claim_lost"
@@ -450,20 +454,20 @@ def test_a_forgotten_reader_that_comes_back_is_told_and_its_numbers_are_not_used
 def test_the_claims_of_a_new_reader_never_have_numbers_that_an_old_checkpoint_knows() -> None:
     queue = reading()
     claim(queue)
-    queue.do(ReleaseClaim("r", 0, -1, lasting=True))
+    queue.do(ReleaseClaim("r", 0, -1))
     queue.state = restore(snapshot(queue.state))
     epoch = queue.do(RegisterReader("r")).epoch
     assert claim(queue, 3, epoch=epoch).messages == 4
     # The old checkpoint, which ends at claim 1, is started again.
     epoch = queue.do(RegisterReader("r")).epoch
-    assert queue.do(SettleClaims("r", 1, epoch, strict=True)) == Count(0)
+    assert queue.do(SettleClaims("r", 1, epoch)) == Count(0)
     assert queue.stat().messages_claimed == 4, "what it never saw is still claimed"
 
 
 def test_the_numbers_that_a_driver_went_on_after_are_not_used_again_either() -> None:
     queue = reading()
     queue.do(RegisterReader("r", go_on_after=7))
-    queue.do(ReleaseClaim("r", 0, -1, lasting=True))
+    queue.do(ReleaseClaim("r", 0, -1))
     assert queue.do(RegisterReader("r")).settled == 8
 
 
@@ -472,7 +476,7 @@ def test_the_numbers_of_a_reader_are_not_used_again_when_one_with_fewer_follows_
     queue.do(RegisterReader("few"))
     queue.do(RegisterReader("r", go_on_after=7))
     for name in ("r", "few"):
-        queue.do(ReleaseClaim(name, 0, -1, lasting=True))
+        queue.do(ReleaseClaim(name, 0, -1))
     assert queue.do(RegisterReader("r")).settled == 8
 
 
@@ -546,14 +550,14 @@ def test_which_reader_is_forgotten_is_the_same_on_every_member(
 def test_a_queue_does_not_expire_under_a_claim() -> None:
     """It was deleted with everything in it while its only reader worked on a batch."""
     queue = reading(expires_ms=100)
-    queue.do(OpenClaim("r", 1, 1, 4, 10**6, uses=True))
+    queue.do(OpenClaim("r", 1, 1, 4, 10**6))
     for _ in range(3):
         queue.state = restore(snapshot(queue.state))
         queue.tick(100)
         assert not queue.of(Expired)
     assert queue.do(Delete(if_unused=True)).reason == "in_use"
     queue.now += 50
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(4)
+    assert queue.do(SettleClaims("r", 1, 1)) == Count(4)
     queue.tick(99)
     assert not queue.of(Expired)
     queue.tick(1)
@@ -564,7 +568,7 @@ def test_a_queue_does_not_expire_under_a_claim() -> None:
 def test_the_use_of_a_queue_ends_with_its_claim(end: AnyCommand) -> None:
     queue = reading(expires_ms=100)
     ttl_ms = 30 if isinstance(end, RegisterReader) else 0  # that one's entry finds it expired
-    queue.do(OpenClaim("r", 1, 1, 4, 10**6, ttl_ms, uses=True))
+    queue.do(OpenClaim("r", 1, 1, 4, 10**6, ttl_ms))
     queue.now += 60
     queue.do(end)
     assert queue.stat().messages_claimed == 0
@@ -579,14 +583,14 @@ def test_who_asks_an_empty_queue_for_a_claim_uses_it() -> None:
     for _ in range(5):
         queue.tick(60)
         assert not queue.of(Expired)
-        assert queue.do(OpenClaim("r", 1, 1, 4, 10**6, uses=True)).messages == 0
+        assert queue.do(OpenClaim("r", 1, 1, 4, 10**6)).messages == 0
 
 
 def test_an_auto_delete_queue_goes_when_the_last_claim_ends() -> None:
     queue = reading(auto_delete=True, kind="classic")
     queue.do(Checkout(1, 1, "t", 1))
-    queue.do(OpenClaim("r", 1, 1, 4, 10**6, uses=True))
+    queue.do(OpenClaim("r", 1, 1, 4, 10**6))
     queue.do(Cancel(1))
     assert queue.do(Delete(if_unused=True)).reason == "in_use"
-    queue.do(SettleClaims("r", 1, 1, strict=True))
+    queue.do(SettleClaims("r", 1, 1))
     assert queue.of(Expired) == [Expired("auto_delete")]

@@ -31,7 +31,7 @@ def open_(queue: Queue, number: int, ahead: bool = False, most: int = 4, **more:
 
 
 def settle(queue: Queue, number: int) -> Any:
-    return queue.do(SettleClaims("r", number, queue.state.readers["r"].epoch, strict=True))
+    return queue.do(SettleClaims("r", number, queue.state.readers["r"].epoch))
 
 
 def withdraw(queue: Queue, number: int, epoch: int = 1) -> Any:
@@ -92,7 +92,7 @@ def test_a_claim_that_is_taken_back_stays_open_and_empty_and_its_messages_are_re
 ):
     queue = reading(12)
     open_(queue, 1)
-    open_(queue, 2, ahead=True, uses=True)
+    open_(queue, 2, ahead=True)
     assert withdraw(queue, 2) == Count(4)
     assert queue.stat().messages_ready == 8
     queue.state = restore(snapshot(queue.state))
@@ -185,7 +185,7 @@ def test_a_batch_settles_its_claim_and_not_the_one_ahead() -> None:
 def test_a_claim_taken_back_does_not_keep_its_queue() -> None:
     queue = reading(4, expires_ms=100)
     open_(queue, 1, most=2)
-    open_(queue, 2, ahead=True, most=2, uses=True)
+    open_(queue, 2, ahead=True, most=2)
     settle(queue, 1)
     queue.tick(150)
     assert not queue.of(Expired)

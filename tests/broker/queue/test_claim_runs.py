@@ -50,10 +50,10 @@ def world(seed: int, settings: dict[str, Any]) -> tuple[list[Any], bytes]:
             queue.do(Return(1, ((0, 1 << 20),), True))
         number += 1
         most, most_bytes = random.choice((1, 7, 30, 1000)), random.choice((1, 100, 333, 10**6))
-        reply = queue.do(OpenClaim("r", number, 1, most, most_bytes, uses=True))
+        reply = queue.do(OpenClaim("r", number, 1, most, most_bytes))
         replies.append(reply)
         if getattr(reply, "messages", 0):
-            replies.append(queue.do(SettleClaims("r", number, 1, True)))
+            replies.append(queue.do(SettleClaims("r", number, 1)))
         else:
             number -= 1
     return replies, queue.digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.broker.queue.world import block
@@ -11,10 +12,10 @@ from warren_machines.queue.codec import (
     decode_submission,
     encode_submission,
 )
-from warren_machines.queue.commands import Enqueue, Settle, Submission
+from warren_machines.queue.commands import VERSION, Enqueue, Settle, Submission
 from warren_machines.queue.machine import QueueMachine
 
-SUBMISSION = Submission(7, "n1", 3, (Enqueue(), Settle(1, ((0, 5), (9, 9)))), 2)
+SUBMISSION = Submission(7, "n1", 3, (Enqueue(), Settle(1, ((0, 5), (9, 9)))), VERSION, 2)
 
 
 def test_a_submission_with_its_block_comes_back() -> None:
@@ -37,12 +38,16 @@ def test_no_block_and_an_empty_one_are_none() -> None:
     assert decode_submission(encode_submission(SUBMISSION, b""))[1] is None
 
 
-def test_bytes_of_an_older_node_without_the_newest_fields_are_read() -> None:
-    import msgspec
+def test_a_frozen_submission_of_version_1_is_written_and_read() -> None:
+    frozen = "1f0000009707a26e31039291a3656e7193a6736574746c650192920005920909010200"
+    assert encode_submission(SUBMISSION).hex() == frozen
+    assert decode_submission(bytes.fromhex(frozen)) == (SUBMISSION, None)
 
+
+def test_a_submission_that_says_no_version_is_refused() -> None:
     head = msgspec.msgpack.encode([7, "n1", 3, [["stat"], ["reader", "r"]]])
-    submission, _ = decode_submission(len(head).to_bytes(4, "little") + head)
-    assert submission.answered == 0 and submission.commands[0].touch
+    with pytest.raises(MalformedEntry):
+        decode_submission(len(head).to_bytes(4, "little") + head)
 
 
 @pytest.mark.parametrize(

@@ -203,15 +203,6 @@ def test_a_dead_letter_has_the_count_of_its_failed_deliveries() -> None:
     ]
 
 
-def test_under_version_9_no_dead_letter_had_a_count() -> None:
-    queue = Queue(dead_letter_exchange="dlx")
-    index = queue.put(1)
-    queue.do(Checkout(1, 1, "t", 5))
-    queue.submit(Return(1, ((0, 0),), True), version=9)
-    queue.submit(Discard(1, ((1, 1),), True), version=9)
-    assert queue.of(DeadLetter) == [DeadLetter("rejected", ((index, 0, 0),))]
-
-
 @pytest.mark.parametrize(
     "command",
     [

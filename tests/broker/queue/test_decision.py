@@ -66,7 +66,7 @@ def reason(reply: AnyReply) -> str:
 @pytest.mark.parametrize("epoch", [1, OPERATOR])
 def test_a_bound_claim_is_not_given_back(number: int, epoch: int) -> None:
     queue = bound()
-    assert queue.do(ReleaseClaim("r", number, epoch, lasting=True)) == BoundClaim(1, BATCH)
+    assert queue.do(ReleaseClaim("r", number, epoch)) == BoundClaim(1, BATCH)
     assert ready(queue) == (6, 4)
 
 
@@ -97,7 +97,7 @@ def test_published_settles_and_a_repeat_by_any_driver_is_answered() -> None:
 
 def test_a_plain_settle_of_a_bound_claim_is_remembered_too() -> None:
     queue = bound()
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(4)
+    assert queue.do(SettleClaims("r", 1, 1)) == Count(4)
     assert queue.do(BindClaim("r", 1, 1, BATCH)) == Done()
 
 

@@ -23,11 +23,11 @@ from warren_machines.queue.commands import (
     Return,
     SessionDown,
     Settle,
+    SinkStage,
     Stat,
     Timer,
 )
 from warren_machines.queue.effects import CancelConsumer, Expired, SetTimer
-from warren_machines.queue.stage1_commands import Stage
 
 
 def test_a_session_takes_its_own_consumers_along_and_no_others() -> None:
@@ -342,7 +342,7 @@ def test_delete_says_how_many_messages_it_took_along_and_tells_the_consumers() -
     queue.put(3)
     queue.do(RegisterReader("r"))
     queue.do(OpenClaim("r", 1, 1, 1, 100))
-    queue.do(Stage("s", 0, 0, 0), block(1))
+    queue.do(SinkStage("s", "r", 1, 0, 0, 0, 7), block(1))
     assert queue.do(Delete()) == Count(1)
     assert queue.of(CancelConsumer) == [CancelConsumer(1, 1, "deleted")]
     assert queue.machine.live_indexes(queue.state) == ()
@@ -362,7 +362,7 @@ def test_a_deleted_queue_refuses_everything_that_asks_for_something() -> None:
         (Delete(), None),
         (Stat(), None),
         (RegisterReader("r"), None),
-        (Stage("s", 0, 0, 0), block(1)),
+        (SinkStage("s", "r", 1, 0, 0, 0, 7), block(1)),
     ):
         assert queue.do(command, data).reason == "deleted"
     queue.submit(Settle(1, ((0, 0),)), Cancel(1), SessionDown(1), NodeSuspected("n1"), Timer())

@@ -33,7 +33,8 @@ def test_an_empty_claim_that_is_kept_stays_empty_when_messages_come() -> None:
     for keep_empty in (True, False):
         assert keep(queue, keep_empty=keep_empty) == EmptyClaim(1)
     assert claim_slice(queue.state, "r", 1, 0, 9) == ()
-    assert queue.stat().readers == (("r", 1, 0, 1, queue.now),)
+    (of,) = queue.stat().readers
+    assert (of.settled, of.open_claims, of.heard_ms) == (0, 1, queue.now)
     assert (queue.stat().messages_claimed, queue.stat().messages_ready) == (0, 3)
 
 
@@ -42,7 +43,7 @@ def test_an_empty_claim_that_is_kept_uses_its_number_and_is_settled_as_any_other
     keep(queue)
     queue.put(3)
     assert keep(queue, 2).reason == "claim_lost"
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(0)
+    assert queue.do(SettleClaims("r", 1, 1)) == Count(0)
     assert keep(queue, 1).reason == "claim_lost"
     assert keep(queue, 2).messages == 3
 
@@ -63,7 +64,7 @@ def test_an_empty_claim_does_not_expire_as_it_has_nothing_to_give_back() -> None
     queue.put(3)
     queue.tick(1000)
     assert keep(queue, ttl_ms=100) == EmptyClaim(1)
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(0)
+    assert queue.do(SettleClaims("r", 1, 1)) == Count(0)
 
 
 def test_waiting_consumers_come_before_a_claim_that_may_be_empty() -> None:
@@ -85,7 +86,7 @@ def test_a_reader_whose_claim_is_empty_is_forgotten_as_no_message_would_be_witho
 def test_an_empty_claim_does_not_keep_its_queue() -> None:
     queue = reading(0, expires_ms=100)
     queue.tick(60)
-    queue.do(OpenClaim("r", 1, 1, 4, 10**6, uses=True, keep_empty=True))
+    queue.do(OpenClaim("r", 1, 1, 4, 10**6, keep_empty=True))
     queue.tick(99)
     assert not queue.of(Expired)
     queue.tick(1)

@@ -43,7 +43,7 @@ def claim(queue: Queue, number: int = 1, ttl_ms: int = 0) -> Any:
 
 
 def names(queue: Queue) -> list[str]:
-    return [reader[0] for reader in queue.stat().readers]
+    return [reader.name for reader in queue.stat().readers]
 
 
 def passes(queue: Queue, ms: int) -> None:
@@ -73,11 +73,11 @@ def runs(queue: Queue) -> list[str]:
 
 def test_a_silent_reader_is_forgotten_when_its_time_is_over_and_not_before() -> None:
     queue = reading()
-    assert queue.stat().expiring == (("r", queue.now + EXPIRES_MS),)
+    assert queue.stat().readers[0].forgotten_ms == queue.now + EXPIRES_MS
     passes(queue, EXPIRES_MS - 1)
     assert names(queue) == ["r"]
     passes(queue, 1)
-    assert names(queue) == [] and queue.stat().expiring == ()
+    assert names(queue) == []
 
 
 def test_a_reader_that_says_nothing_of_it_stays() -> None:
@@ -104,7 +104,7 @@ def test_a_reader_with_messages_stays_until_they_are_another_s(how: str) -> None
     passes(queue, 10 * EXPIRES_MS)
     assert names(queue) == ["r"] and queue.stat().messages_claimed == 2
     if how == "settled":
-        assert queue.do(SettleClaims("r", 1, 1, strict=True)) == Count(2)
+        assert queue.do(SettleClaims("r", 1, 1)) == Count(2)
         assert names(queue) == ["r"], "a request is a sign of life"
     elif how == "expired":
         passes(queue, 10 * EXPIRES_MS)
@@ -128,8 +128,8 @@ def test_no_number_of_an_expired_reader_is_used_again() -> None:
     claim(queue)
     queue.do(SettleClaims("r", 1, 1))
     passes(queue, EXPIRES_MS)
-    assert queue.do(SettleClaims("r", 1, 1, strict=True)).reason == "unknown_reader"
-    assert queue.do(RegisterReader("r")) == ReaderReply(2, 2)
+    assert queue.do(SettleClaims("r", 1, 1)).reason == "unknown_reader"
+    assert queue.do(RegisterReader("r")) == ReaderReply(2, 2, 1)
     assert queue.do(OpenClaim("r", 2, 2, 2, 10**6)).reason == "claim_lost"
 
 

@@ -140,13 +140,13 @@ def test_parts_of_a_claim_that_was_given_up_are_for_its_reader() -> None:
     consume(queue, 1)
     queue.do(c.RegisterReader("r"))
     epoch = queue.state.readers["r"].epoch
-    queue.do(c.OpenClaim("r", 1, epoch, 4, 10**6, 9000, True))
+    queue.do(c.OpenClaim("r", 1, epoch, 4, 10**6, 9000))
     queue.do(GiveUpClaim("r", 1, epoch, "divide", 3))
     queue.do(c.Credit(1, 0, 10))
     judge(queue)
     assert queue.names(1) == [] and queue.state.readers["r"].parts
-    queue.do(c.SettleClaims("r", 1, epoch, True))
-    queue.do(c.OpenClaim("r", 2, epoch, 1, 10**6, 9000, True))
+    queue.do(c.SettleClaims("r", 1, epoch))
+    queue.do(c.OpenClaim("r", 2, epoch, 1, 10**6, 9000))
     queue.do(GiveUpClaim("r", 2, epoch, "release", 3))
     assert queue.names(1) == [(index, 0)] and queue.ready() == [(index, 1)]
     queue.do(c.ReleaseClaim("r", 0, -1))

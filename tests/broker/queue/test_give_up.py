@@ -38,13 +38,18 @@ class Reading:
 
     def open(self, most: int = 100, ttl_ms: int = 0, uses: bool = False) -> Any:
         self.number += 1
-        return self.queue.do(OpenClaim("r", self.number, 1, most, 10**6, ttl_ms, uses))
+        return self.queue.do(OpenClaim("r", self.number, 1, most, 10**6, ttl_ms))
 
     def give_up(self, way: Any = "divide", most: int = 10, drop: bool = False) -> Any:
         return self.queue.do(GiveUpClaim("r", self.number, 1, way, most, drop))
 
+    def search(self) -> tuple[int, bool, int]:
+        """Messages in parts, whether one is due, failures in a row."""
+        (of,) = self.queue.stat().readers
+        return of.in_parts, of.part_due, of.failed_in_row
+
     def settle(self) -> int:
-        return int(self.queue.do(SettleClaims("r", self.number, 1, True)).messages)
+        return int(self.queue.do(SettleClaims("r", self.number, 1)).messages)
 
     def dead(self) -> list[tuple[str, int, int]]:
         """(reason, delivery count, ordinal) of what the last entry has dead-lettered."""
@@ -139,13 +144,13 @@ def test_two_in_a_row_wait_even_then() -> None:
         reading.open()
         reading.give_up()
         reading.settle()
-    assert reading.queue.stat().divided == (("r", 2, False, 2),)
+    assert reading.search() == (2, False, 2)
     assert reading.open().messages == 0
     reading.number -= 1
     reading.queue.put(1)
     reading.open()
     reading.settle()
-    assert reading.queue.stat().divided == (("r", 2, True, 0),)
+    assert reading.search() == (2, True, 0)
     assert ordinals(reading.open()) == [2]
 
 
@@ -162,7 +167,7 @@ def test_when_nothing_passes_the_search_ends_and_nothing_is_rejected() -> None:
             break
         reading.settle()
     assert rejected == 0
-    assert reading.queue.stat().divided == (("r", 63, True, 5),)
+    assert reading.search() == (63, True, 5)
     assert reading.settle() == 1, "it passes at last, and the others are tried again"
     assert ordinals(reading.open()) == [6, 7]
 
@@ -226,7 +231,7 @@ def test_parts_expire_with_their_claims_and_are_renewed_with_them() -> None:
     assert reading.open(ttl_ms=100).messages == 2
     reading.queue.tick(101)
     stat = reading.queue.stat()
-    assert (stat.messages_ready, stat.messages_claimed, stat.divided) == (4, 0, ())
+    assert (stat.messages_ready, stat.messages_claimed, reading.search()) == (4, 0, (0, False, 0))
 
 
 def test_releasing_the_reader_returns_its_parts() -> None:
@@ -235,7 +240,7 @@ def test_releasing_the_reader_returns_its_parts() -> None:
     reading.give_up()
     reading.settle()
     reading.open()
-    assert reading.queue.do(ReleaseClaim("r", 0, -1, lasting=True)) == Count(4)
+    assert reading.queue.do(ReleaseClaim("r", 0, -1)) == Count(4)
     assert sorted(at for _, at in reading.queue.ready()) == list(range(6))
 
 
@@ -244,7 +249,7 @@ def test_a_reader_with_parts_is_not_forgotten_and_a_purge_leaves_them() -> None:
     reading.queue.do(RegisterReader("r", expires_ms=50))
     reading.queue.do(OpenClaim("r", 1, 2, 9, 999))
     reading.queue.do(GiveUpClaim("r", 1, 2, "divide", 9))
-    reading.queue.do(SettleClaims("r", 1, 2, True))
+    reading.queue.do(SettleClaims("r", 1, 2))
     reading.queue.do(Purge())
     reading.queue.tick(200)
     assert reading.queue.do(OpenClaim("r", 2, 2, 9, 999)).messages == 2

@@ -9,6 +9,7 @@ import pytest
 from tests.broker.queue.world import Queue, block
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
+    VERSION,
     AnyCommand,
     Checkout,
     Enqueue,
@@ -27,13 +28,15 @@ def first(
 ) -> bytes:
     """A submission of a life, with a block of two messages where it enqueues."""
     data = block(2) if any(isinstance(command, Enqueue) for command in commands) else None
-    return encode_submission(Submission(uplink, node, seq, commands, incarnation=number), data)
+    return encode_submission(
+        Submission(uplink, node, seq, commands, VERSION, incarnation=number), data
+    )
 
 
 def end(queue: Queue, uplink: int, number: int = 0, node: str = "far") -> None:
     """The leader says that a life is over."""
     command = NodeDown(uplink, node if number else "", number)
-    queue.apply(encode_submission(Submission(0, "leader", 0, (command,))))
+    queue.apply(encode_submission(Submission(0, "leader", 0, (command,), VERSION)))
 
 
 def test_a_first_submission_that_arrives_after_its_life_has_ended_is_refused() -> None:
@@ -85,24 +88,6 @@ def test_an_end_that_is_told_twice_or_late_changes_nothing() -> None:
         end(queue, life, number)
         assert queue.stat().consumers == 1
     assert queue.digest() == before
-
-
-def test_a_life_that_learns_its_number_late_has_it_from_then_on() -> None:
-    queue = Queue()
-    queue.apply(first(5, 0, Enqueue()))
-    queue.apply(first(5, 40, Enqueue(), seq=2))
-    assert queue.state.uplinks[5].incarnation == 40
-    end(queue, 5, 40)
-    assert queue.apply(first(5, 40, Enqueue(), seq=3)).reply.retired
-
-
-def test_what_version_2_wrote_is_applied_as_it_was() -> None:
-    queue = Queue()
-    data = first(5, 0, Enqueue())
-    queue.apply(data)
-    end(queue, 5)
-    assert not queue.apply(data).reply.retired
-    assert queue.stat().messages_ready == 4 and queue.state.over == {}
 
 
 def test_what_is_over_is_in_the_snapshot() -> None:

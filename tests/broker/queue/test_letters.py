@@ -151,7 +151,7 @@ def test_letters_count_towards_the_limit_in_bytes() -> None:
 def test_letters_alone_may_exceed_a_limit() -> None:
     """Theoretically it is then possible for a queue to only contain dead-lettered messages."""
     queue = with_letters(5)
-    queue.do(c.Configure(queue.reconfigured(max_length=2), restarts=True))
+    queue.do(c.Configure(queue.reconfigured(max_length=2)))
     assert queue.stat().messages_dlx == 5, "a letter is never dropped for a limit"
     assert queue.do(c.Enqueue(), _block(1)).accepted == 0
 
@@ -174,15 +174,6 @@ def test_a_purge_takes_the_letters_and_counts_them() -> None:
     assert queue.stat().messages_dlx == 0 and not list(queue.state.letters)
     assert not list(queue.machine.live_indexes(queue.state))
     assert queue.do(c.SettleLetters(((1, 0, 9),))) == c.Count(0), "of a forwarder that came late"
-
-
-def test_under_version_9_a_purge_left_the_letters() -> None:
-    queue = with_letters(2)
-    queue.put(4)
-    assert queue.submit(c.Purge(), version=9).replies == (c.Count(4),)
-    assert queue.stat().messages_dlx == 2
-    assert [row[1:4] for row in queue.state.letters] == [(1, 0, 1)]
-    assert list(queue.machine.live_indexes(queue.state)) == [1]
 
 
 def test_letters_keep_their_counts_in_a_snapshot() -> None:
@@ -224,7 +215,7 @@ def test_switching_off_drops_what_waits(change: dict[str, Any]) -> None:
     """Caveat 4: any letters … not yet confirmed … will be permanently deleted."""
     queue = with_letters(3)
     queue.put(1)
-    queue.do(c.Configure(queue.reconfigured(**change), restarts=True))
+    queue.do(c.Configure(queue.reconfigured(**change)))
     assert queue.of(LettersGone) == [LettersGone(3, 30, dropped=True)]
     assert not queue.of(DeadLetter), "dropped, not published"
     stat = queue.stat()
@@ -238,14 +229,14 @@ def test_switching_on_keeps_what_dies_later() -> None:
     queue.do(c.Checkout(1, 1, "t", 100))
     queue.do(c.Discard(1, ((0, 0),)))
     assert queue.of(DeadLetter)
-    queue.do(c.Configure(config(**KEEPING), restarts=True))
+    queue.do(c.Configure(config(**KEEPING)))
     queue.do(c.Discard(1, ((1, 1),)))
     assert letters(queue) == [(1, 1, "rejected")] and not queue.of(DeadLetter)
 
 
 def test_another_exchange_keeps_the_letters_and_has_them_tried_again() -> None:
     queue = with_letters(1)
-    queue.do(c.Configure(queue.reconfigured(dead_letter_exchange="other"), restarts=True))
+    queue.do(c.Configure(queue.reconfigured(dead_letter_exchange="other")))
     assert queue.of(LettersDue) == [LettersDue((), changed=True)]
     assert queue.stat().messages_dlx == 1
 

@@ -19,10 +19,11 @@ from warren_machines.queue.commands import (
     RegisterReader,
     Return,
     Settle,
+    SinkPublish,
+    SinkStage,
     Timer,
 )
 from warren_machines.queue.effects import DeadLetter, Expired, SetTimer
-from warren_machines.queue.stage1_commands import PublishBatch, Stage
 from warren_wire.block.block import encode
 
 
@@ -134,17 +135,17 @@ def test_room_that_is_made_is_used_again() -> None:
 
 def test_a_published_batch_counts_from_then_on() -> None:
     queue = Queue(max_length=2)
-    queue.do(Stage("s", 0, 0, 0), block(5))
+    queue.do(SinkStage("s", "r", 1, 0, 0, 0, 7), block(5))
     assert queue.stat().messages_staged == 5
-    queue.do(PublishBatch("s", 0, ((0, 0),)))
+    queue.do(SinkPublish("s", "r", 1, 0, ((0, 0, 1),)))
     assert queue.stat().messages_ready == 2
 
 
 def test_a_full_reject_publish_queue_keeps_the_stages_for_another_try() -> None:
     queue = Queue(max_length=1, overflow="reject-publish")
     queue.put(1)
-    queue.do(Stage("s", 0, 0, 0), block(2))
-    publish = PublishBatch("s", 0, ((0, 0),))
+    queue.do(SinkStage("s", "r", 1, 0, 0, 0, 7), block(2))
+    publish = SinkPublish("s", "r", 1, 0, ((0, 0, 1),))
     assert queue.do(publish).reason == "queue_full"
     queue.do(Get(1, 1, True))
     assert queue.do(publish).messages == 2
@@ -262,9 +263,9 @@ def test_a_ttl_of_0_is_delivered_to_who_waits_and_otherwise_gone() -> None:
 
 def test_a_staged_message_s_life_begins_when_it_is_published() -> None:
     queue = Queue()
-    queue.do(Stage("s", 0, 0, 0), block(1, ttls_ms=[100]))
+    queue.do(SinkStage("s", "r", 1, 0, 0, 0, 7), block(1, ttls_ms=[100]))
     queue.tick(1000)
-    queue.do(PublishBatch("s", 0, ((0, 0),)))
+    queue.do(SinkPublish("s", "r", 1, 0, ((0, 0, 1),)))
     queue.tick(99)
     assert queue.stat().messages_ready == 1
     queue.tick(1)
@@ -346,18 +347,9 @@ def test_a_time_to_expire_that_a_policy_changes_is_counted_from_the_change() -> 
     queue = Queue()
     queue.put(1)
     queue.tick(100_000)
-    queue.do(Configure(queue.reconfigured(expires_ms=500), restarts=True))
+    queue.do(Configure(queue.reconfigured(expires_ms=500)))
     queue.tick(499)
     assert not queue.of(Expired)
-    queue.do(Configure(queue.reconfigured(expires_ms=500, max_length=9), restarts=True))
+    queue.do(Configure(queue.reconfigured(expires_ms=500, max_length=9)))
     queue.tick(1)
     assert queue.of(Expired) == [Expired("expires")], "another setting does not restart it"
-
-
-def test_in_version_3_it_was_counted_from_the_last_use() -> None:
-    queue = Queue()
-    queue.put(1)
-    queue.tick(100_000)
-    queue.do(Configure(queue.reconfigured(expires_ms=500)))
-    queue.tick(1)
-    assert queue.of(Expired) == [Expired("expires")]

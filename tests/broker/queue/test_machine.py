@@ -17,6 +17,7 @@ from tests.broker.queue.world import Queue, block, check
 from warren_machines.queue import machine as machine_module
 from warren_machines.queue.codec import decode_submission, encode_submission
 from warren_machines.queue.commands import (
+    VERSION,
     AnyCommand,
     Checkout,
     Configure,
@@ -30,6 +31,7 @@ from warren_machines.queue.commands import (
     Purge,
     RegisterReader,
     Settle,
+    SettleClaims,
     Stat,
     StatReply,
     Submission,
@@ -51,7 +53,7 @@ def submit(
     answered: int = 0,
     uplink: int = 1,
 ) -> Any:
-    entry = encode_submission(Submission(uplink, "n1", seq, commands, answered), data)
+    entry = encode_submission(Submission(uplink, "n1", seq, commands, VERSION, answered), data)
     return queue.apply(entry).reply
 
 
@@ -84,6 +86,7 @@ def test_a_repeat_gets_the_reply_of_the_first_time() -> None:
         Get(1, 1),
         RegisterReader("r"),
         OpenClaim("r", 1, 1, 1, 100),
+        SettleClaims("r", 1, 1),
         Purge(),
         Get(1, 1),
         Delete(if_unused=True),
@@ -92,7 +95,7 @@ def test_a_repeat_gets_the_reply_of_the_first_time() -> None:
     first = {seq: submit(queue, seq, command) for seq, command in enumerate(commands, 2)}
     for seq, command in enumerate(commands, 2):
         assert submit(queue, seq, command) == first[seq]
-    assert first[8].replies[0].reason == "deleted"
+    assert first[9].replies[0].reason == "deleted"
 
 
 def test_a_refusal_is_repeated_even_when_it_would_now_succeed() -> None:

@@ -19,7 +19,7 @@ from tests.broker.queue.model import Message, Model, matches
 from tests.broker.queue.world import Queue, block, config
 from warren_machines.queue import commands as c
 from warren_machines.queue import decision_commands as d
-from warren_machines.queue import delay_commands, stage1_commands
+from warren_machines.queue import delay_commands
 from warren_machines.queue.effects import CancelConsumer, DeadLetter, Drained, LettersGone
 from warren_machines.queue.filter_commands import Judge, Judged, NotYet
 from warren_machines.queue.forget_command import ForgetSink, SinkForgotten
@@ -309,7 +309,7 @@ class AgainstModel(RuleBasedStateMachine):
     @rule(strategy=st.sampled_from(["at-most-once", "at-least-once", "at-least-once"]))
     def switch(self, strategy: str) -> None:
         changed = self.queue.reconfigured(dead_letter_strategy=strategy)
-        self.both(c.Configure(changed, restarts=True))
+        self.both(c.Configure(changed))
         self.model.config = changed
         if not changed.keeps_letters:
             dropped = sum(effect.messages for effect in self.queue.of(LettersGone))
@@ -385,7 +385,7 @@ class AgainstModel(RuleBasedStateMachine):
     def settle_claims(self, back: int) -> None:
         number = max(0, self.model.settled + 1 - back)
         reply = self.both(c.SettleClaims("r", number, 1))
-        if number > max(self.model.opened, self.model.settled):
+        if any(each not in self.model.claims for each in range(self.model.settled + 1, number + 1)):
             assert reply.reason == "claim_lost"
         else:
             assert reply.messages == self.model.settle_claims(number)
@@ -464,18 +464,18 @@ class AgainstModel(RuleBasedStateMachine):
         self.end()
 
     @rule(
-        ahead=st.integers(-1, 2),
+        ahead=st.integers(0, 2),
         partition=st.integers(0, 1),
         attempt=st.integers(0, 1),
         count=st.integers(1, 4),
         priority=PRIORITIES,
     )
     def stage(self, ahead: int, partition: int, attempt: int, count: int, priority: int) -> None:
-        batch = max(0, self.model.batch + ahead)
+        batch = self.model.batch + 1 + ahead
         new = self.messages([10] * count, [priority] * count, [None] * count)
-        self.both(stage1_commands.Stage("s", batch, partition, attempt), block(count, 10, priority))
-        if batch > self.model.batch:
-            self.model.stages.setdefault((batch, partition, attempt), []).append(new)
+        stage = c.SinkStage("t", "run", 1, batch, partition, attempt, count)
+        self.both(stage, block(count, 10, priority))
+        self.model.stages.setdefault((batch, partition, attempt), []).append(new)
         self.end()
 
     @rule(
@@ -483,15 +483,18 @@ class AgainstModel(RuleBasedStateMachine):
         attempts=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), max_size=3),
     )
     def publish(self, ahead: int, attempts: list[tuple[int, int]]) -> None:
-        batch = max(0, self.model.batch + ahead)
-        reply = self.both(stage1_commands.PublishBatch("s", batch, tuple(attempts)))
-        if isinstance(reply, c.Refused):
+        batch = self.model.batch + 1 + ahead
+        keys = list(dict.fromkeys((batch, *attempt) for attempt in attempts))
+        blocks = [len(self.model.stages.get(key, ())) for key in keys]
+        named = tuple((*key[1:], count) for key, count in zip(keys, blocks, strict=True))
+        reply = self.both(c.SinkPublish("t", "run", 1, batch, named))
+        if not all(blocks):
+            assert reply.reason == "stage_lost"
+        elif isinstance(reply, c.Refused):
             assert reply.reason == "queue_full"
-        elif batch <= self.model.batch:
-            assert reply.messages == 0
         else:
             count = 0
-            for key in dict.fromkeys((batch, *attempt) for attempt in attempts):
+            for key in keys:
                 for staged in self.model.stages.pop(key, []):
                     for message in staged:
                         self.model.add(message)

@@ -7,7 +7,6 @@ import pytest
 from tests.broker.queue.test_relays import relay
 from tests.broker.queue.world import Queue
 from warren_machines.queue import commands as c
-from warren_machines.queue import versions
 from warren_machines.queue.effects import CancelConsumer
 from warren_machines.queue.relay_commands import ReleaseRelay
 
@@ -67,7 +66,3 @@ def test_a_release_is_no_failed_delivery(limit: int) -> None:
     queue.do(c.SessionDown(1, False))
     assert queue.do(ReleaseRelay("r")) == c.Count(2)
     assert queue.stat().messages_ready == 2
-
-
-def test_it_is_a_command_of_its_own_version() -> None:
-    assert versions.VERSION >= 22 and ReleaseRelay in versions.HANDLERS

@@ -7,6 +7,7 @@ from typing import Any
 
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
+    VERSION,
     AnyCommand,
     Delivery,
     Enqueue,
@@ -19,7 +20,6 @@ from warren_machines.queue.effects import Deliver, SetTimer
 from warren_machines.queue.machine import QueueMachine
 from warren_machines.queue.service_order import may_be_served
 from warren_machines.queue.state import QueueState
-from warren_machines.queue.versions import VERSION
 from warren_raft.machine import Applied, Meta
 from warren_wire.amqp091 import properties
 from warren_wire.block.block import encode
@@ -95,6 +95,7 @@ class Queue:
     frees      the bytes that the last entry said to have freed
     delivered  (uplink, consumer) to messages, as `messages` has them
     stride     how far one entry's index is from the next one's, as if others stood between them
+    version    of the machine that submits
     checked    after each entry; a test that fills a queue may leave it to the next entry
     """
 
@@ -107,6 +108,7 @@ class Queue:
         self.index = 0
         self.stride = stride
         self.checked = True
+        self.version = VERSION
         self.seqs: dict[int, int] = {}
         self.log: list[tuple[Meta, bytes]] = []
         self.effects: tuple[Any, ...] = ()
@@ -136,15 +138,11 @@ class Queue:
         uplink: int = 1,
         node: str = "n1",
         number: int = 0,
-        version: int = VERSION,
     ) -> SubmissionReply:
-        """One submission of an uplink, the next in its sequence; number: of the node's life.
-
-        version  of the machine that submits; 0: 3 or lower
-        """
+        """One submission of an uplink, the next in its sequence; number: of the node's life."""
         seq = self.seqs.get(uplink, 0) + 1
         self.seqs[uplink] = seq
-        submission = Submission(uplink, node, seq, commands, incarnation=number, version=version)
+        submission = Submission(uplink, node, seq, commands, self.version, incarnation=number)
         reply = self.apply(encode_submission(submission, data)).reply
         assert reply.uplink == uplink and reply.seq == seq and not reply.expected_seq, reply
         return reply
@@ -162,7 +160,7 @@ class Queue:
     def tick(self, passed_ms: int) -> None:
         """Time passes; the timer fires if it is due."""
         self.now += passed_ms
-        self.apply(encode_submission(Submission(0, "", 0, (Timer(),), version=VERSION)))
+        self.apply(encode_submission(Submission(0, "", 0, (Timer(),), VERSION)))
 
     def got(self, consumer: int = 1, uplink: int = 1) -> list[tuple[int, int, int, int, int]]:
         """What was delivered to a consumer since this was asked last."""

@@ -48,7 +48,7 @@ class MachineReader(TwoAtOnce):
         self.world, self.name, self.epoch = world, name, 0
 
     def register(self, *, go_on_after: int = 0, expires_ms: int = 0) -> Registration:
-        reply = self.world.ask(c.RegisterReader(self.name, go_on_after, counted=True))
+        reply = self.world.ask(c.RegisterReader(self.name, go_on_after))
         self.epoch = reply.epoch
         return Registration(reply.epoch, reply.settled, reply.starts)
 
@@ -56,9 +56,7 @@ class MachineReader(TwoAtOnce):
         keep_empty = more.get("keep_empty", False)
         ttl_ms = more.get("ttl_ms", 0)
         reply = self.world.ask(
-            c.OpenClaim(
-                self.name, number, self.epoch, max_messages, max_bytes, ttl_ms, True, keep_empty
-            )
+            c.OpenClaim(self.name, number, self.epoch, max_messages, max_bytes, ttl_ms, keep_empty)
         )
         if isinstance(reply, c.EmptyClaim):
             return Claim(reply.number, 0, 0, True)
@@ -66,13 +64,13 @@ class MachineReader(TwoAtOnce):
         return Claim(number, reply.messages, reply.size_bytes, reply.messages > 0, origin)
 
     def settle(self, number: int) -> int:
-        return int(self.world.ask(c.SettleClaims(self.name, number, self.epoch, True)).messages)
+        return int(self.world.ask(c.SettleClaims(self.name, number, self.epoch)).messages)
 
     def renew(self) -> None:
         self.world.ask(c.RenewClaims(self.name, self.epoch))
 
     def release(self, number: int = 0, *, failed: bool = False) -> int:
-        command = c.ReleaseClaim(self.name, number, self.epoch, failed, True)
+        command = c.ReleaseClaim(self.name, number, self.epoch, failed)
         return int(self.world.ask(command).messages)
 
 
@@ -145,8 +143,6 @@ class PoisonWorld:
     def queue(self, name: str) -> Queue:
         self.step()
         stat = self.machine.stat()
-        divided = {reader: (rest, due, row) for reader, rest, due, row in stat.divided}
-        started = dict(stat.started)
         return quorum_queue(
             name,
             messages_ready=stat.messages_ready,
@@ -155,14 +151,17 @@ class PoisonWorld:
             arguments={"x-dead-letter-exchange": "dlx"},
             readers=tuple(
                 Reader(
-                    *row,
-                    (),
-                    0,
-                    None,
-                    *divided.get(row[0], (0, False, 0)),
-                    started.get(row[0], 0),
+                    of.name,
+                    of.epoch,
+                    of.settled,
+                    of.open_claims,
+                    of.heard_ms,
+                    in_parts=of.in_parts,
+                    part_due=of.part_due,
+                    failed_in_row=of.failed_in_row,
+                    starts=of.starts,
                 )
-                for row in stat.readers
+                for of in stat.readers
             ),
         )
 

@@ -17,7 +17,7 @@ from sim.whole.due import Due
 from sim.whole.letters import AppliedEntry, Letters
 from sim.whole.sieves import SIEVES, passes
 from warren_machines.message_filter.definition import decode_filter
-from warren_machines.queue import commands, limits, stage1_commands
+from warren_machines.queue import commands, limits
 from warren_machines.queue.commands import Submission
 from warren_machines.queue.effects import Deliver
 from warren_machines.queue.state import Consumer, QueueState
@@ -42,7 +42,6 @@ PLAIN = (
 )
 """After these alone messages are handed out once, at the end of the entry."""
 GIVE_BACK = (commands.Return, commands.SessionDown, commands.NodeDown, commands.ReleaseClaim)
-STAGES = (stage1_commands.Stage, commands.SinkStage)
 
 
 def expanded(runs: Any) -> list[Message]:
@@ -203,7 +202,7 @@ class Order:
         highest = min(config.priority_max, 31)
         lanes = [min(decoded.priority(at), highest) for at in range(len(decoded))]
         self.lanes[group, index] = lanes
-        if any(type(command) in STAGES for command in submission.commands):
+        if any(type(command) is commands.SinkStage for command in submission.commands):
             self.staged[group, index] = True
 
     # ------------------------------------------------------------ what leaves

@@ -64,7 +64,7 @@ class Reader(OneAtATime):
             self.call = self.call or f"{self.number}-{self.calls}"
             expires_ms = EXPIRES_MS if self.number % 2 else 0
             register = commands.RegisterReader(
-                self.name, self.lost, self.call, expires_ms=expires_ms, counted=True
+                self.name, self.lost, self.call, expires_ms=expires_ms
             )
             book.registers.setdefault(self.name, []).append(self.call)
             if expires_ms or queue.life:
@@ -81,7 +81,7 @@ class Reader(OneAtATime):
                 release = commands.ReleaseClaim(self.name, self.claim, self.epoch)
                 self.ask(process, release, self.released)
             else:
-                settle = commands.SettleClaims(self.name, self.claim, self.epoch, strict=True)
+                settle = commands.SettleClaims(self.name, self.claim, self.epoch)
                 self.ask(process, settle, lambda reply: self.settled(book, name, reply))
         elif name in book.claims and self.rng.random() < 0.3:
             self.ask(process, commands.RenewClaims(self.name, self.epoch), lambda reply: None)
@@ -101,7 +101,6 @@ class Reader(OneAtATime):
             MESSAGES,
             10_000,
             self.world.profile.claim_ttl_ms,
-            uses=False,
             keep_empty=keep_empty,
             ahead=ahead,
         )

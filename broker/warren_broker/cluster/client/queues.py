@@ -13,8 +13,7 @@ from warren_broker.cluster.lost_majority import lost_majority
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.codec import encode_submission
-from warren_machines.queue.commands import AnyCommand, Enqueue, Refused, Submission
-from warren_machines.queue.versions import VERSION
+from warren_machines.queue.commands import VERSION, AnyCommand, Enqueue, Refused, Submission
 from warren_wire import errors
 from warren_wire.block.block import FORM_AMQP091, compress
 from warren_wire.kernel import Selection, assemble
@@ -131,7 +130,7 @@ class QueueClients:
             if smallest is not None and block is not None and len(block) >= smallest:
                 block = compress(block, smallest)
             number = self.definitions.incarnation
-            submission = Submission(boot_id, node, seq, commands, answered, number, VERSION)
+            submission = Submission(boot_id, node, seq, commands, VERSION, answered, number)
             return encode_submission(submission, block)
 
         def assembled(selections: Any, head: bytes) -> bytes:

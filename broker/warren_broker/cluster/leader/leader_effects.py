@@ -16,6 +16,7 @@ from warren_broker.counting.counters import Counters
 from warren_machines.queue import effects as queue_effects
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
+    VERSION,
     AnyCommand,
     NodeBack,
     NodeDown,
@@ -24,7 +25,6 @@ from warren_machines.queue.commands import (
     SubmissionReply,
     Timer,
 )
-from warren_machines.queue.versions import VERSION
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import UnknownGroup
@@ -172,7 +172,7 @@ class LeaderEffects:
         ]
 
     def _end(self, group: int, life: _Life) -> None:
-        self.command(group, NodeDown(life.uplink, life.node if life.number else "", life.number))
+        self.command(group, NodeDown(life.uplink, life.node, life.number))
 
     def command(self, group: int, command: AnyCommand) -> None:
         """Propose a command of this node's own; a new leader derives it again.
@@ -200,7 +200,7 @@ class LeaderEffects:
 
     def _propose(self, group: int, command: AnyCommand) -> bool:
         host = self._cluster.host
-        submission = Submission(0, host.node_id, 0, (command,), version=VERSION)
+        submission = Submission(0, host.node_id, 0, (command,), VERSION)
         try:
             host.propose(group, encode_submission(submission, None))
         except (NotLeader, UnknownGroup):

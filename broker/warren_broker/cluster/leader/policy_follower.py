@@ -115,7 +115,7 @@ class PolicyFollower:
                 if wanted is not None:
                     self._proposed[group] = wanted
                     warn_of_fallback(wanted)
-                    self._cluster.effects.command(group, Configure(wanted, restarts=True))
+                    self._cluster.effects.command(group, Configure(wanted))
             self._ask()
 
         self._definitions.submit(Barrier(), current, forever=True)

@@ -68,8 +68,8 @@ class UriSeal:
     def opened(self, parameter: Parameter) -> Parameter:
         """Return a parameter of the definitions as it was given.
 
-        One of an older version is as it was given. What cannot be opened, since it was sealed with
-        another key, remains, and `parse_shovel_uri` says so.
+        What cannot be opened, since it was sealed with another key, remains, and
+        `parse_shovel_uri` says so.
         """
         bound = [parameter.vhost.encode(), parameter.name.encode()]
 

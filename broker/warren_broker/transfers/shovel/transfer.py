@@ -305,7 +305,7 @@ class Transfer:
         No consumer with a higher prefetch takes its place then: with the last consumer an
         auto-delete queue is deleted, and what has not been moved with it.
 
-        ready  messages that were ready before; a source of an older version counts no others
+        ready  messages that were ready before
         known  these and the kept ones, of which an earlier process may settle some yet
         """
         if self._over or self._stopping:

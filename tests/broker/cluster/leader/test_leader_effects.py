@@ -132,10 +132,10 @@ def test_nothing_is_said_of_a_node_that_is_well():
 
 
 def test_a_life_that_has_ended_goes_whatever_else_is_known():
-    assert started(Cluster({100: Entry("b", suspected_ms=5)}, silent="b")) == [NodeDown(100)]
+    assert started(Cluster({100: Entry("b", suspected_ms=5)}, silent="b")) == [NodeDown(100, "b")]
 
 
-@pytest.mark.parametrize("uplink, expected", [(100, [NodeDown(100)]), (1, [])])
+@pytest.mark.parametrize("uplink, expected", [(100, [NodeDown(100, "b")]), (1, [])])
 def test_the_first_submission_of_a_life_that_has_ended_does_not_revive_it(uplink, expected):
     """It was under way while the node restarted: the queue knew of no life that could be ended."""
     cluster = Cluster({})
@@ -188,7 +188,7 @@ def test_lives_that_have_ended_are_found_when_the_definitions_come_as_a_snapshot
     assert cluster.host.proposed == []
     over.append(100)
     effects.definitions_replaced()
-    assert cluster.host.proposed == [NodeDown(100)]
+    assert cluster.host.proposed == [NodeDown(100, "b")]
 
 
 @pytest.mark.parametrize("silent, expected", [("b", [NodeSuspected("b", True)]), ("", [])])
@@ -239,7 +239,7 @@ def test_a_new_life_that_submits_ends_the_older_ones_before_the_definitions_say_
     effects.start(GROUP, ())
     cluster.host.held.uplinks[7] = Entry("b", incarnation=50)
     effects.applied(GROUP, Meta(1, 1, 0), b"", Applied(SubmissionReply(7, 1, ()), ()))
-    assert cluster.host.proposed == [NodeDown(4), NodeDown(5, "b", 40)]
+    assert cluster.host.proposed == [NodeDown(4, "b"), NodeDown(5, "b", 40)]
 
 
 def test_consumers_of_a_node_whose_process_is_gone_hold_nothing_more():

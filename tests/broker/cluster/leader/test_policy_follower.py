@@ -188,10 +188,10 @@ def test_a_command_on_its_way_counts_as_applied() -> None:
     world = Alone()
     first = world.changed(5)
     world.answer()
-    assert world.commands == [Configure(first, restarts=True)]
+    assert world.commands == [Configure(first)]
     back = world.changed(None)
     world.answer()
-    assert world.commands[1:] == [Configure(back, restarts=True)], "the state shows no difference"
+    assert world.commands[1:] == [Configure(back)], "the state shows no difference"
     world.changed(None)
     assert not world.barriers
 

@@ -1,8 +1,6 @@
-"""Version 4 of the machine: old places in lanes, and a ttl of 0."""
+"""Old places in lanes, and a ttl of 0."""
 
 from __future__ import annotations
-
-import pytest
 
 from tests.broker.queue.world import Queue, block
 from warren_machines.queue import commands as c
@@ -72,23 +70,11 @@ def test_messages_that_came_back_to_several_lanes_expire_where_they_are() -> Non
     assert queue.stat().messages_ready == 0
 
 
-def test_under_an_older_version_a_returned_message_goes_ahead_of_all() -> None:
-    queue = a_priority_queue()
-    low = queue.put(1, priorities=1)
-    queue.submit(c.Get(1, 1, False), version=0)
-    high = queue.put(1, priorities=5)
-    queue.do(c.Return(1, ((0, 0),), False))
-    assert queue.ready() == [(low, 0), (high, 0)]
-
-
-@pytest.mark.parametrize("version, seen", [(0, 1), (4, 0)])
-def test_a_ttl_of_0_is_not_counted_in_the_submission_that_brought_it(
-    version: int, seen: int
-) -> None:
+def test_a_ttl_of_0_is_not_counted_in_the_submission_that_brought_it() -> None:
     queue = Queue()
     data = block(1, ttls_ms=[0])
-    reply = queue.submit(c.Enqueue(), c.Stat(), data=data, version=version)
-    assert reply.replies[1].messages_ready == seen
+    reply = queue.submit(c.Enqueue(), c.Stat(), data=data)
+    assert reply.replies[1].messages_ready == 0
     assert queue.stat().messages_ready == 0
 
 

@@ -1,4 +1,4 @@
-"""Version 23 of the machine: the classic contract of queues without a type."""
+"""The classic contract of queues without a type."""
 
 from __future__ import annotations
 
@@ -75,8 +75,6 @@ def test_a_get_beside_a_single_active_consumer(kind: str) -> None:
     queue.do(c.Checkout(1, 1, "t", 1))
     first, second = queue.put(1), queue.put(1)
     assert queue.names() == [(first, 0)]
-    (reply,) = queue.submit(c.Get(2, 1, True), version=22).replies
-    assert isinstance(reply, c.Refused) and reply.reason == "single_active"
     reply = queue.do(c.Get(2, 1, True))
     if kind == "quorum":
         assert isinstance(reply, c.Refused) and reply.reason == "single_active"
@@ -109,10 +107,3 @@ def test_a_single_active_consumer_and_one_of_higher_priority(kind: str) -> None:
         queue.do(c.Cancel(1))
         index = queue.put(1)
         assert queue.names(2) == [(index, 0)], "the next one is that of the highest priority"
-
-
-def test_under_an_older_version_it_made_way() -> None:
-    queue = Queue(kind="classic", single_active_consumer=True)
-    queue.submit(c.Checkout(1, 1, "first", 9), version=22)
-    queue.submit(c.Checkout(2, 1, "urgent", 9, priority=5), version=22)
-    assert queue.state.active is queue.state.find(1, 2)
