@@ -42,17 +42,25 @@ class Walk(NamedTuple):
 
 
 class Recorder:
-    """A recorder of the file that each call on the node's thread enters."""
+    """A recorder of the file that each call on the node's threads enters.
+
+    Another thread runs the loop from when a disk write has blocked the first one.
+
+    client  the thread of the client, whose files do not count
+    """
 
     def __init__(self) -> None:
         self.on = False
         self.files: set[str] = set()
         self.changes = 0
+        self.client: threading.Thread | None = None
         self._last = ""
 
     def profile(self, frame: FrameType, event: str, _: Any) -> None:
         """Record a call; for sys.setprofile."""
         if not self.on or event not in ("call", "return"):
+            return
+        if threading.current_thread() is self.client:
             return
         caller = frame.f_back if event == "return" else frame
         name = caller.f_code.co_filename if caller is not None else ""
@@ -140,12 +148,14 @@ def main() -> int:
             finally:
                 node.loop.post(node.shut_down)
 
-        thread = threading.Thread(target=client)
+        recorder.client = thread = threading.Thread(target=client)
         node = Node(settings, lambda serving: thread.start())
         node.start()
+        threading.setprofile(recorder.profile)
         sys.setprofile(recorder.profile)
         node.loop.run()
         sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]
         node.stopped()
         thread.join()
     if failures:
