@@ -7,30 +7,107 @@ from typing import Any, Final, NamedTuple
 
 from warren_broker.access import requests
 from warren_broker.broker.broker import Broker
-from warren_broker.clients.publish_counts import PublishCounts
-from warren_broker.counting.counters import QUEUE_TYPES
+from warren_broker.cluster.cluster import Cluster
+from warren_broker.counting.counters import PROTOCOLS, QUEUE_TYPES, Labels
 from warren_broker.counting.message_stats import (
     ACK,
+    CONFIRM,
     DELIVER,
     DELIVER_NO_ACK,
+    DROP_UNROUTABLE,
     GET,
     GET_EMPTY,
     GET_NO_ACK,
     PUBLISH,
     RECV_OCT,
     REDELIVER,
+    RETURN_UNROUTABLE,
     SEND_OCT,
     Row,
     zero_row,
+    zero_vhost_row,
 )
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_wire.arguments import Kind
-from warren_wire.kernel import Selection
+from warren_wire.kernel import Selection, count_unselected
 
 COUNTED_QUEUES_MAX: Final = 1_000
 """Queues that one channel counts apart: a client may declare and delete any number."""
 OTHERS: Final = (0, "")
+
+
+class _Keys(NamedTuple):
+    """The counters of one protocol, of `counters.FAMILIES`."""
+
+    received: tuple[str, Labels]
+    expected: tuple[str, Labels]
+    routed: tuple[str, Labels]
+    confirmed: tuple[str, Labels]
+    returned: tuple[str, Labels]
+    dropped: tuple[str, Labels]
+
+
+_KEYS: Final = {
+    protocol: _Keys(
+        *(
+            (f"global_messages_{name}", (protocol,))
+            for name in (
+                *("received", "received_confirm", "routed", "confirmed"),
+                *("unroutable_returned", "unroutable_dropped"),
+            )
+        )
+    )
+    for protocol in PROTOCOLS.values()
+}
+
+
+class PublishCounts:
+    """The publishers of one protocol in one vhost: connections of 0.9.1, links and blocks of 1.0.
+
+    vhost  its counts, `message_stats.VHOST_COUNTED`
+    """
+
+    __slots__ = ("_keys", "_values", "vhost")
+
+    def __init__(self, cluster: Cluster, protocol: str, vhost: str | None) -> None:
+        """protocol: the label of the messages; vhost None: none is open yet."""
+        self._values = cluster.counters.values
+        self._keys = _KEYS[protocol]
+        self.vhost: Row = zero_vhost_row() if vhost is None else cluster.queue_counts.vhosts[vhost]
+
+    def received(self, count: int, confirm: bool) -> None:
+        """Count messages received; confirm: the publisher expects an answer."""
+        self._values[self._keys.received] += count
+        if confirm:
+            self._values[self._keys.expected] += count
+        self.vhost[PUBLISH] += count
+
+    def routed(self, parts: list[Selection], kept: int, first: int, last: int) -> int:
+        """Count messages first <= i < last routed; return how many are for no queue.
+
+        parts  one for each queue
+        kept   how many of the parts, the last ones, are for exchanges that keep messages
+        """
+        lost = count_unselected(parts[:-kept] if kept else parts, first, last)
+        # In few calls: many messages come one by one.
+        whole = len(parts) == 1 and not lost
+        self._values[self._keys.routed] += last - first if whole else sum(map(len, parts))
+        return lost
+
+    def answered(self, confirmed: int, returned: int) -> None:
+        """Count messages of which publishers are told: confirmed, and returned as unroutable."""
+        if confirmed:
+            self._values[self._keys.confirmed] += confirmed
+            self.vhost[CONFIRM] += confirmed
+        if returned:
+            self._values[self._keys.returned] += returned
+            self.vhost[RETURN_UNROUTABLE] += returned
+
+    def dropped(self, count: int) -> None:
+        """Count messages that no queue has got, of which the publisher is not told."""
+        self._values[self._keys.dropped] += count
+        self.vhost[DROP_UNROUTABLE] += count
 
 
 class ChannelCounts:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from warren_broker.admin.caller import Answer, Asker, refusal_of
-from warren_broker.clients.publish_counts import PublishCounts
+from warren_broker.clients.client_counts import PublishCounts
 from warren_broker.clients10 import connection_requests
 from warren_broker.clients10.block_admission import BlockLimits, admit
 from warren_broker.cluster.client.queues import ENQUEUE

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from warren_broker.access.message_checks import first_refused
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.clients.publish_counts import PublishCounts
+from warren_broker.clients.client_counts import PublishCounts
 from warren_broker.clients10 import link_requests
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.counting.counters import AMQP_10

@@ -147,7 +147,7 @@ def by_protocol(name: str, protocol: str) -> str:
 class Counters:
     """The counters of a node; changed by the loop's thread only, for whole runs of messages.
 
-    values  by name and labels; `server.publish_counts` adds to those of publishers
+    values  by name and labels; `PublishCounts` adds to those of publishers
     """
 
     __slots__ = ("values",)
