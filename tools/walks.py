@@ -46,7 +46,7 @@ class Recorder:
 
     Another thread runs the loop from when a disk write has blocked the first one.
 
-    client  the thread of the client, whose files do not count
+    client  the thread of the client: its files do not count
     """
 
     def __init__(self) -> None:
