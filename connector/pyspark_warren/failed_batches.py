@@ -190,7 +190,7 @@ class GivingUp:
     @property
     def gives_back(self) -> bool:
         """Whether the driver releases a batch that failed, as a whole."""
-        return self._options.on_batch_failure == RELEASE and not self._options.isolate_poison
+        return self._options.releases_whole
 
     def check_dead_letters(self) -> None:
         """Raise OptionError when the queue would drop what this query rejects."""

@@ -1,117 +1,108 @@
-"""Options of a stream about micro-batches that fail again and again; see option_table."""
+"""Options of a stream about micro-batches that fail again and again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
+from pyspark_warren.amqp_options import AmqpSourceOptions
 from pyspark_warren.errors import OptionError
-from pyspark_warren.option_spec import Spec
-from pyspark_warren.option_values import parse_bool, parse_count, word_of
+from pyspark_warren.option_spec import AS_STREAM, READ, Rule, options_of, specs_of
+from pyspark_warren.option_values import count, parse_bool, word_of
 
 FAIL: Final = "fail"
 RELEASE: Final = "release"
 REJECT: Final = "reject"
+_stream = options_of(READ, AS_STREAM)
+_GIVES_UP: Final = (
+    Rule(
+        lambda o: o.on_batch_failure != FAIL,
+        "needs onBatchFailure=release or onBatchFailure=reject: with onBatchFailure=fail a batch "
+        "is tried at each start of the query",
+    ),
+)
 
-FAILING: Final[tuple[Spec, ...]] = (
-    Spec(
+
+@dataclass(frozen=True, kw_only=True)
+class FailingOptions(AmqpSourceOptions):
+    """See the module."""
+
+    on_batch_failure: str = _stream(
         "onBatchFailure",
-        "on_batch_failure",
         word_of(FAIL, RELEASE, REJECT),
         FAIL,
         "what to do with a micro-batch that fails at each start of the query: fail: try it again; "
         "release: after batchTriesMax tries give its messages back, as failed deliveries; reject: "
         "dead-letter them then",
-        "read",
-        how="stream",
-    ),
-    Spec(
+        requires=(
+            Rule(
+                lambda o: o.queue or o.on_batch_failure == FAIL,
+                "={o.on_batch_failure} needs the option queue: which of several queues made a "
+                "batch fail is not known",
+            ),
+        ),
+        excludes=(
+            Rule(
+                lambda o: o.settle_with_batch and o.releases_whole,
+                "=release cannot be given with settleWithBatch=true: a claim that a published "
+                "batch may settle is not given back. Add isolatePoison=true, or use "
+                "onBatchFailure=reject: they ask whether the batch was published",
+            ),
+        ),
+    )
+    batch_tries_max: int = _stream(
         "batchTriesMax",
-        "batch_tries_max",
-        parse_count,
+        count(1, 1_000),
         3,
         "onBatchFailure=release or reject: how often a micro-batch is tried",
-        "read",
-        1,
-        1_000,
-        "stream",
-    ),
-    Spec(
+        requires=_GIVES_UP,
+    )
+    isolate_poison: bool = _stream(
         "isolatePoison",
-        "isolate_poison",
         parse_bool,
         False,
         "true: a micro-batch that fails is read again in halves, until the messages at fault are "
         "alone; onBatchFailure concerns only these, the others pass",
-        "read",
-        how="stream",
-    ),
-    Spec(
+        requires=_GIVES_UP,
+    )
+    failures_in_row_max: int = _stream(
         "failuresInRowMax",
-        "failures_in_row_max",
-        parse_count,
+        count(1, 1_000_000),
         10,
         "so many messages alone (isolatePoison), or rejected micro-batches, may fail one after "
         "another while none passes; then nothing more is given up: the fault is elsewhere",
-        "read",
-        1,
-        1_000_000,
-        "stream",
-    ),
-    Spec(
+        requires=_GIVES_UP,
+        excludes=(
+            Rule(
+                lambda o: o.releases_whole,
+                "needs onBatchFailure=reject or isolatePoison=true: a batch that is released "
+                "whole stays in the queue",
+            ),
+        ),
+    )
+    drop_rejected: bool = _stream(
         "dropRejected",
-        "drop_rejected",
         parse_bool,
         False,
         "true: onBatchFailure=reject also on a queue without a dead letter exchange, which drops "
         "what is rejected; with broker=amqp the connector cannot see whether there is one",
-        "read",
-        how="stream",
-    ),
-)
-
-
-class FailingValues(Protocol):
-    """The options that `refuse_failing` looks at; see `options.Options`."""
+        requires=(
+            *_GIVES_UP,
+            Rule(lambda o: o.on_batch_failure == REJECT, "needs onBatchFailure=reject"),
+        ),
+    )
 
     @property
-    def given(self) -> tuple[str, ...]:
-        """Names that were given, in lower case."""
-
-    @property
-    def queue(self) -> str:
-        """The queue."""
-
-    @property
-    def on_batch_failure(self) -> str:
-        """FAIL, RELEASE or REJECT."""
-
-    @property
-    def drop_rejected(self) -> bool:
-        """Whether the queue may drop what is rejected."""
-
-    @property
-    def ack_mode(self) -> str:
-        """When messages are acknowledged."""
-
-    @property
-    def prefetch(self) -> int:
-        """Most unacknowledged messages of one receiver."""
-
-    @property
-    def receivers(self) -> int:
-        """How many there are."""
-
-    @property
-    def starting_offset(self) -> object | None:
-        """Given for a stream; None: a queue."""
+    def releases_whole(self) -> bool:
+        """Return whether a batch that failed is given back as a whole."""
+        return self.on_batch_failure == RELEASE and not self.isolate_poison
 
 
-def refuse_failing(options: FailingValues, told: str) -> None:
+def refuse_failing(options: FailingOptions, told: str) -> None:
     """Raise OptionError, with the reason, for what an AMQP broker does not offer."""
     way = options.on_batch_failure
     if options.starting_offset is not None:
-        for spec in FAILING:
+        for spec in specs_of(FailingOptions):
             if spec.name.lower() in options.given:
                 raise OptionError(
                     f"option {spec.name} is for queues: a stream (startingOffset) keeps its "
@@ -134,7 +125,7 @@ def refuse_failing(options: FailingValues, told: str) -> None:
         )
 
 
-def check_room(options: FailingValues, waiting: int) -> None:
+def check_room(options: FailingOptions, waiting: int) -> None:
     """Raise OptionError when messages that wait, unacknowledged, keep all others from coming.
 
     1. A message fails alone, and waits until a batch passes behind it.  2. The broker delivers no
@@ -147,36 +138,4 @@ def check_room(options: FailingValues, waiting: int) -> None:
             f"option prefetch={options.prefetch} (receivers={options.receivers}): {waiting} "
             "messages that failed alone wait until another one passes (isolatePoison), and the "
             f"broker delivers no other beside them; give a prefetch above {waiting}"
-        )
-
-
-def check_failing(values: Mapping[str, Any], given: Mapping[str, str]) -> None:
-    """Refuse options that need others, or exclude them; raises OptionError."""
-    names = {name.lower() for name in given}
-    way, isolates = values["on_batch_failure"], values["isolate_poison"]
-    if way == FAIL:
-        for spelled in ("batchTriesMax", "isolatePoison", "failuresInRowMax", "dropRejected"):
-            if spelled.lower() in names:
-                raise OptionError(
-                    f"option {spelled} needs onBatchFailure=release or onBatchFailure=reject: with "
-                    "onBatchFailure=fail a batch is tried at each start of the query"
-                )
-        return
-    if "failuresinrowmax" in names and way == RELEASE and not isolates:
-        raise OptionError(
-            "option failuresInRowMax needs onBatchFailure=reject or isolatePoison=true: a batch "
-            "that is released whole stays in the queue"
-        )
-    if "droprejected" in names and way != REJECT:
-        raise OptionError("option dropRejected needs onBatchFailure=reject")
-    if not values["queue"]:
-        raise OptionError(
-            f"option onBatchFailure={way} needs the option queue: which of several queues made a "
-            "batch fail is not known"
-        )
-    if values["settle_with_batch"] and way == RELEASE and not isolates:
-        raise OptionError(
-            "option onBatchFailure=release cannot be given with settleWithBatch=true: a claim that "
-            "a published batch may settle is not given back. Add isolatePoison=true, or use "
-            "onBatchFailure=reject: they ask whether the batch was published"
         )

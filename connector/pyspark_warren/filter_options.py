@@ -1,12 +1,13 @@
-"""Options of a source that leaves messages out by a SQL filter; see option_table."""
+"""Options of a source that leaves messages out by a SQL filter."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
+from pyspark_warren.amqp_options import AmqpSourceOptions
 from pyspark_warren.errors import OptionError
-from pyspark_warren.option_spec import Spec
+from pyspark_warren.option_spec import READ, Rule, options_of
 from pyspark_warren.option_values import word_of
 from pyspark_warren.sql_rows import checked_filter
 
@@ -19,36 +20,36 @@ def parse_filter(text: str) -> str:
     return checked_filter(text).text
 
 
-FILTER: Final[tuple[Spec, ...]] = (
-    Spec(
+_read = options_of(READ)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterOptions(AmqpSourceOptions):
+    """See the module."""
+
+    row_filter: str = _read(
         "filter",
-        "row_filter",
         parse_filter,
         "",
         "only messages that this SQL filter expression of AMQP 1.0 is true of",
-        "read",
-    ),
-    Spec(
+    )
+    filter_unmatched: str = _read(
         "filterUnmatched",
-        "filter_unmatched",
         word_of(KEEP, SETTLE),
         "",
         "what becomes of the others: keep: they stay (spark.read, startingOffset, and the default "
         "there); settle: they are acknowledged with their batch (spark.readStream of queues, where "
         "it must be given)",
-        "read",
-    ),
-)
+        requires=(Rule(lambda o: o.row_filter, "={o.filter_unmatched} needs the option filter"),),
+    )
 
 
-def check_filter(values: Mapping[str, Any], how: str) -> None:
+def check_filter(options: FilterOptions, how: str) -> None:
     """Refuse what would lose messages unsaid, and what cannot be; raises OptionError."""
-    unmatched = values["filter_unmatched"]
-    if not values["row_filter"]:
-        if unmatched:
-            raise OptionError(f"option filterUnmatched={unmatched} needs the option filter")
+    unmatched = options.filter_unmatched
+    if not options.row_filter:
         return
-    leaves = how == "stream" and values["starting_offset"] is None
+    leaves = how == "stream" and options.starting_offset is None
     if leaves and unmatched == KEEP:
         raise OptionError(
             "option filterUnmatched=keep with spark.readStream of a queue: a micro-batch takes "

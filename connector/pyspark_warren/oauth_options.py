@@ -1,14 +1,15 @@
-"""Options of a login with OAuth 2 tokens; see option_table."""
+"""Options of a login with OAuth 2 tokens."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Set
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
+from pyspark_warren.connection_options import PASSWORD_OPTIONS, ConnectionOptions
 from pyspark_warren.errors import OptionError
-from pyspark_warren.option_spec import Spec, secret_names
+from pyspark_warren.option_spec import options_of, secret_names, specs_of
 from pyspark_warren.option_values import parse_variable, word_of
 from warren_wire.certificate_login import EXTERNAL
 
@@ -54,104 +55,92 @@ def _is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-OAUTH: Final[tuple[Spec, ...]] = (
-    Spec(
+_login = options_of()
+
+
+@dataclass(frozen=True, kw_only=True)
+class OauthOptions(ConnectionOptions):
+    """See the module."""
+
+    oauth_token_endpoint: str | None = _login(
         "oauthTokenEndpoint",
-        "oauth_token_endpoint",
         parse_endpoint,
         None,
         "URL of the token endpoint; the query logs in with tokens of the client-credentials grant",
         secret=True,
-    ),
-    Spec(
-        "oauthClientId",
-        "oauth_client_id",
-        str,
-        None,
-        "the client's id at the token endpoint",
-    ),
-    Spec(
-        "oauthClientSecret",
-        "oauth_client_secret",
-        str,
-        None,
-        "the client's secret; never printed",
-        secret=True,
-    ),
-    Spec(
+    )
+    oauth_client_id: str | None = _login(
+        "oauthClientId", str, None, "the client's id at the token endpoint"
+    )
+    oauth_client_secret: str | None = _login(
+        "oauthClientSecret", str, None, "the client's secret; never printed", secret=True
+    )
+    oauth_client_secret_file: str | None = _login(
         "oauthClientSecretFile",
-        "oauth_client_secret_file",
         str,
         None,
         "file with the client's secret as its one line; read for each token",
-    ),
-    Spec(
+    )
+    oauth_client_secret_env: str | None = _login(
         "oauthClientSecretEnv",
-        "oauth_client_secret_env",
         parse_variable,
         None,
         "environment variable that holds the client's secret",
         secret=True,
-    ),
-    Spec(
+    )
+    oauth_scope: str | None = _login(
         "oauthScope",
-        "oauth_scope",
         str,
         None,
         "scopes to ask for, with spaces between; default: the endpoint's own",
-    ),
-    Spec(
+    )
+    oauth_audience: str | None = _login(
         "oauthAudience",
-        "oauth_audience",
         str,
         None,
         "parameter audience of the request, which some endpoints ask for",
-    ),
-    Spec(
+    )
+    oauth_client_auth: str = _login(
         "oauthClientAuth",
-        "oauth_client_auth",
         word_of(BASIC, POST),
         BASIC,
         "client_secret_basic: id and secret are in the request's header; "
         "client_secret_post: in its body",
-    ),
-    Spec(
+    )
+    oauth_ca_file: str | None = _login(
         "oauthCaFile",
-        "oauth_ca_file",
         str,
         None,
         "PEM file of the authorities that the token endpoint's certificate may be "
         "from; default: the system's",
-    ),
-    Spec(
+    )
+    token_file: str | None = _login(
         "tokenFile",
-        "token_file",
         str,
         None,
         "file with a token as its one line, which something else renews; it is read "
         "again and again",
-    ),
-)
+    )
 
 
-def check_oauth(values: Mapping[str, Any], given: Set[str], others: tuple[str, ...]) -> None:
-    """Refuse options of tokens that contradict each other, or that lack another one.
+OAUTH: Final = specs_of(OauthOptions)
 
-    given   names of the options, in lower case
-    others  options that say a password
-    """
+
+def check_oauth(options: OauthOptions) -> None:
+    """Refuse options of tokens that contradict each other, or that lack another one."""
+    given = options.given
     said = [spec.name for spec in OAUTH if spec.name.lower() in given]
     if not said:
         return
-    clash = [name for name in others if name.lower() in given]
+    clash = [name for name in PASSWORD_OPTIONS if name.lower() in given]
     if clash:
         raise OptionError(f"options {said[0]} and {clash[0]} both say how to log in; leave one out")
-    if values["sasl_mechanism"] == EXTERNAL:
+    if options.sasl_mechanism == EXTERNAL:
         raise OptionError(
             f"option {said[0]} means nothing with saslMechanism=EXTERNAL, which logs in with the "
             "certificate; leave it out"
         )
-    if values["token_file"] is not None:
+    if options.token_file is not None:
         if len(said) > 1:
             other = next(name for name in said if name != "tokenFile")
             raise OptionError(f"options tokenFile and {other} both say the token; leave one out")
@@ -160,7 +149,7 @@ def check_oauth(values: Mapping[str, Any], given: Set[str], others: tuple[str, .
     if len(secrets) > 1:
         raise OptionError(f"options {' and '.join(secrets)} both say the secret; leave one out")
     for name, field in _GRANT:
-        if not values[field]:
+        if not getattr(options, field):
             raise OptionError(f"option {said[0]} needs {name}")
     if not secrets:
         raise OptionError(

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from pyspark_warren.columns import COLUMNS, CORRUPT_DEFAULT, STATE_COLUMNS
 from warren.uri import PORT, SASL_PLAIN
+from warren_wire.amqp091.fields import SHORT_STRING_BYTES_MAX
 from warren_wire.arguments import NAME_BYTES_MAX
 from warren_wire.certificate_login import EXTERNAL
 from warren_wire.message_states import STATES
 from warren_wire.name_patterns import Pattern
 
+INT_MAX: Final = 2**31 - 1
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DAY_MS: Final = TIME_UNITS_MS["d"]
 ALL_STATES: Final = "all"
 _TRUE: Final = ("true", "1", "yes", "on")
 _FALSE: Final = ("false", "0", "no", "off")
@@ -26,6 +31,71 @@ NEXT: Final = "next"
 """Words for places in a stream, which AMQP 0.9.1 brokers know."""
 END: Final = "end"
 OFFSET_MAX: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the value of an option is written.
+
+    parse  returns the value of a text; ValueError says what to give instead
+    low, high  bounds of the value; None: none
+    shown  returns the text of a value, in its unit
+    off    what 0 stands for, where `low` holds for other values; "": there is no such value
+    """
+
+    parse: Callable[[str], Any]
+    low: int | None = None
+    high: int | None = None
+    shown: Callable[[Any], str] = str
+    off: str = ""
+
+    def wrong(self, value: Any) -> str:
+        """Return why a value is out of bounds; "": it is not."""
+        if self.off and value == 0:
+            return ""
+        if self.low is not None and value < self.low:
+            rest = f", or 0 for {self.off}" if self.off else ""
+            return f"is below {self.shown(self.low)}; give that or more{rest}"
+        if self.high is not None and value > self.high:
+            return f"is above {self.shown(self.high)}; give that or less"
+        return ""
+
+
+def plain(parse: Callable[[str], Any]) -> Kind:
+    """Return the kind of values without bounds."""
+    return Kind(parse, shown=_plain_text)
+
+
+def count(low: int, high: int | None = None) -> Kind:
+    """Return the kind of whole numbers within these bounds."""
+    return Kind(parse_count, low, high)
+
+
+def size(low: int, high: int) -> Kind:
+    """Return the kind of sizes in bytes."""
+    return Kind(parse_size, low, high, _size_text)
+
+
+def duration(low: int, high: int, off: str = "") -> Kind:
+    """Return the kind of durations in milliseconds; `off` as of `Kind`."""
+    return Kind(parse_duration_ms, low, high, _duration_text, off)
+
+
+def _plain_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _size_text(value: int) -> str:
+    if not value:
+        return "0"
+    return f"{value} bytes" if value % (1 << 20) else f"{value >> 20}m"
+
+
+def _duration_text(value: int) -> str:
+    for unit in ("d", "h", "m", "s"):
+        if value and value % TIME_UNITS_MS[unit] == 0:
+            return f"{value // TIME_UNITS_MS[unit]}{unit}"
+    return f"{value}ms" if value else "0"
 
 
 def parse_size(text: str) -> int:
@@ -129,6 +199,26 @@ def parse_mechanism(text: str) -> str:
     return word_of(SASL_PLAIN.lower(), EXTERNAL.lower())(text).upper()
 
 
+def parse_column(text: str) -> str:
+    """Parse the name of a column that messages do not have."""
+    if not text or text.lower() in (*COLUMNS, *STATE_COLUMNS):
+        raise ValueError(
+            f"{'the name of another column' if text else 'empty'}; give a name of its own, such "
+            f"as {CORRUPT_DEFAULT}"
+        )
+    return text
+
+
+def parse_short(text: str) -> str:
+    """Parse a name or key that AMQP 0.9.1 carries."""
+    size_bytes = len(text.encode())
+    if size_bytes > SHORT_STRING_BYTES_MAX:
+        raise ValueError(
+            f"{size_bytes} bytes; AMQP 0.9.1 carries {SHORT_STRING_BYTES_MAX}: give a shorter name"
+        )
+    return text
+
+
 def parse_variable(text: str) -> str:
     """Parse the name of an environment variable."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
@@ -187,3 +277,8 @@ def _offset(digits: str) -> str:
     if int(digits) > OFFSET_MAX:
         raise ValueError(f"an offset above {OFFSET_MAX}")
     return str(int(digits))
+
+
+def hosts_text(hosts: tuple[tuple[str, int], ...]) -> str:
+    """Return the text of addresses."""
+    return ",".join(f"{host}:{port}" for host, port in hosts)

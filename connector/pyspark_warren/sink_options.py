@@ -1,163 +1,135 @@
-"""Options of the sink; see option_table."""
+"""Options of the sink."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
-from pyspark_warren.option_spec import AMQP, DAY_MS, WARREN, Spec
+from pyspark_warren.claim_options import ClaimOptions
+from pyspark_warren.option_spec import AMQP, AS_BATCH, AS_STREAM, WARREN, WRITE, Rule, options_of
 from pyspark_warren.option_values import (
+    DAY_MS,
+    count,
+    duration,
     parse_bool,
-    parse_count,
-    parse_duration_ms,
     parse_name,
-    parse_size,
+    parse_short,
+    size,
     word_of,
 )
 
-SINK: Final[tuple[Spec, ...]] = (
-    Spec(
+_write = options_of(WRITE)
+_batch = options_of(WRITE, AS_BATCH)
+_stream = options_of(WRITE, AS_STREAM)
+_warren = options_of(WRITE, broker=WARREN)
+_amqp = options_of(WRITE, broker=AMQP)
+_NAMED: Final = "needs sinkId: the name of this output"
+_REMEMBERED: Final = (
+    Rule(
+        lambda o: o.atomic_batch,
+        "means nothing with atomicBatch=false: the broker remembers no batch of rows that are "
+        "published at once; leave one of them out",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions(ClaimOptions):
+    """See the module."""
+
+    exchange: str | None = _write(
         "exchange",
-        "exchange",
-        str,
+        parse_short,
         None,
         "the exchange of every row; left out: column exchange, or the default exchange where "
         "there is none or routingKey is given",
-        "write",
-    ),
-    Spec(
+    )
+    routing_key: str | None = _write(
         "routingKey",
-        "routing_key",
-        str,
+        parse_short,
         None,
         "the routing key of every row; left out: column routing_key",
-        "write",
-    ),
-    Spec(
-        "allowLoop",
-        "allow_loop",
-        parse_bool,
-        False,
-        "true: a query may publish into the queue that it reads",
-        "write",
-    ),
-    Spec(
+    )
+    allow_loop: bool = _write(
+        "allowLoop", parse_bool, False, "true: a query may publish into the queue that it reads"
+    )
+    atomic_batch: bool = _write(
         "atomicBatch",
-        "atomic_batch",
         parse_bool,
         True,
         "true: a micro-batch appears whole and once; false: at once, at least once",
-        "write",
-    ),
-    Spec(
+    )
+    confirm_timeout_ms: int = _write(
         "confirmTimeout",
-        "confirm_timeout_ms",
-        parse_duration_ms,
+        duration(100, DAY_MS),
         60_000,
         "how long to wait for the broker's confirms",
-        "write",
-        100,
-        DAY_MS,
-    ),
-    Spec(
-        "persistent",
-        "persistent",
-        parse_bool,
-        True,
-        "delivery mode 2 for rows without a column delivery_mode",
-        "write",
-    ),
-    Spec(
+    )
+    persistent: bool = _write(
+        "persistent", parse_bool, True, "delivery mode 2 for rows without a column delivery_mode"
+    )
+    block_bytes: int = _warren(
         "blockBytes",
-        "block_bytes",
-        parse_size,
+        size(4096, 12 << 20),
         4 << 20,
         "bytes of bodies sent to the broker in one block",
-        "write",
-        4096,
-        12 << 20,
-        broker=WARREN,
-    ),
-    Spec(
+    )
+    sink_id: str = _write(
         "sinkId",
-        "sink_id",
         parse_name,
         "",
         "name of this output, under which the broker remembers published batches; default: the "
         "query's id",
-        "write",
-    ),
-    Spec(
+    )
+    run_id: str = _write(
         "runId",
-        "run_id",
         parse_name,
         "",
         "each run of sinkId has batch numbers of its own; default: the streaming query's id, "
         "which its checkpoint holds",
-        "write",
-    ),
-    Spec(
+        requires=(Rule(lambda o: o.sink_id or not o.run_id, _NAMED),),
+    )
+    batch_id: int | None = _batch(
         "batchId",
-        "batch_id",
-        parse_count,
+        count(0, 2**62),
         None,
         "df.write with sinkId: the number of this batch in its run; default: in foreachBatch the "
         "micro-batch's; a repeat is published once",
-        "write",
-        0,
-        2**62,
-        "batch",
-    ),
-    Spec(
+        requires=(Rule(lambda o: o.sink_id, _NAMED),),
+    )
+    on_batch_conflict: str = _warren(
         "onBatchConflict",
-        "on_batch_conflict",
         word_of("fail", "keep"),
         "fail",
         "a batch that was published is run again and has other rows: fail, or keep what was "
         "published and drop these",
-        "write",
-        broker=WARREN,
-    ),
-    Spec(
+        requires=_REMEMBERED,
+    )
+    on_sink_change: str = _stream(
         "onSinkChange",
-        "on_sink_change",
         word_of("fail", "continue"),
         "fail",
         "another exchange, routingKey, sinkId, runId or atomicBatch for a batch that may have been "
         "published before: fail, or publish it, perhaps a second time",
-        "write",
-        how="stream",
-    ),
-    Spec(
+    )
+    sink_expires_ms: int = _warren(
         "sinkExpires",
-        "sink_expires_ms",
-        parse_duration_ms,
+        duration(3_600_000, 365 * DAY_MS, "sinks that never expire"),
         0,
         "a run that writes nothing for that long is forgotten by the queues it wrote to; longer "
         "than any query is down in the middle of a batch; 0: never",
-        "write",
-        0,
-        365 * DAY_MS,
-        broker=WARREN,
-    ),
-    Spec(
+        requires=_REMEMBERED,
+    )
+    publish_window: int = _amqp(
         "publishWindow",
-        "publish_window",
-        parse_count,
+        count(1, 65_535),
         1_000,
         "broker=amqp: most rows of a task that wait for the broker's confirms",
-        "write",
-        1,
-        65_535,
-        broker=AMQP,
-    ),
-    Spec(
+    )
+    deduplication_header: bool = _amqp(
         "deduplicationHeader",
-        "deduplication_header",
         parse_bool,
         False,
         "broker=amqp: true: a row's message_id is also its header x-deduplication-id, by which a "
         "Warren queue with x-deduplication drops repeats",
-        "write",
-        broker=AMQP,
-    ),
-)
+    )

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.errors import BrokerUnavailableError, CheckpointError, OptionError
 from pyspark_warren.offset import ClaimInfo, Offset, Position
-from pyspark_warren.option_table import SPECS
-from pyspark_warren.options import Options, for_broker, options_table, parse_options
+from pyspark_warren.options import SPECS, Options, for_broker, options_table, parse_options
 from pyspark_warren.plan import (
     SLICE_BYTES,
     SLICE_MESSAGES,
@@ -71,8 +70,8 @@ def test_values(name: str, text: str, field: str, value: object) -> None:
         ("maxMessagesPerTrigger", "many", "whole number"),
         ("maxBytesPerTrigger", "-1", "such as 256m"),
         ("claimTtl", "30", "with its unit"),
-        ("claimTtl", "1s", "10s or more"),
-        ("readerExpires", "59999ms", "give 60s or more, or 0 for the broker's limit"),
+        ("claimTtl", "1s", "is below 10s; give that or more, or 0 for claims that never expire"),
+        ("readerExpires", "59999ms", "is below 1m; give that or more, or 0 for the broker's limit"),
         ("sinkExpires", "1h", "is for writing"),
         ("hosts", "a:b", "host:port"),
         ("hosts", "a:70000", "host:port"),
@@ -217,7 +216,7 @@ def test_an_option_of_the_other_kind_of_broker_is_refused(
     [
         ("write", {"atomicBatch": "false", "onBatchConflict": "keep"}, "onBatchConflict means"),
         ("write", {"atomicBatch": "false", "sinkExpires": "1h"}, "sinkExpires means nothing with"),
-        ("read", {"columnNameOfCorruptRecord": "bad"}, "needs mode=PERMISSIVE: with mode=FAILFAST"),
+        ("read", {"columnNameOfCorruptRecord": "bad"}, "needs mode=PERMISSIVE: with mode=failfast"),
         ("read", {"maxMessages": "9", "partitions": "2"}, "=2 means nothing with maxMessages=9"),
     ],
 )
