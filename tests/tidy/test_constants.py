@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 
@@ -56,9 +57,11 @@ def test_a_constant_has_one_owner() -> None:
     assert not OWN.keys() - twice.keys(), "has one owner by now: remove it from OWN"
 
 
-def test_the_broker_says_the_version_of_its_package() -> None:
+def test_the_version_has_one_owner() -> None:
     project = tomllib.loads((house.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["project"]["version"] == VERSION
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "warren_wire.VERSION"}
+    assert re.fullmatch(r"\d+\.\d+\.\d+", VERSION)
 
 
 def test_the_checksum_has_one_owner() -> None:
