@@ -22,6 +22,17 @@ SOURCES = {
     "warren": ROOT / "python",
     "pyspark_warren": ROOT / "connector",
 }
+KNOWS = {
+    "warren_wire": {"warren_wire"},
+    "warren_raft": {"warren_raft", "warren_wire"},
+    "warren_machines": {"warren_machines", "warren_raft", "warren_wire"},
+    "warren_broker": {"warren_broker", "warren_machines", "warren_raft", "warren_wire"},
+    "warren": {"warren", "warren_wire"},
+    "pyspark_warren": {"pyspark_warren", "warren", "warren_wire"},
+}
+"""Which package may know which."""
+WITH_BROKER = ("warren.cli.rabbitmq_source",)
+"""Modules of the client that need the broker's packages, and say so: no executor has them."""
 Graph = Mapping[str, set[str]]
 
 
@@ -126,6 +137,16 @@ def package_cycles() -> list[list[str]]:
     return cycles(between)
 
 
+def upward(edges: Graph) -> list[str]:
+    """Return the imports of a package that the importing one may not know."""
+    return [
+        f"{name} imports {target}"
+        for name, targets in sorted(edges.items())
+        for target in sorted(targets)
+        if target.split(".")[0] not in KNOWS[name.split(".")[0]] and name not in WITH_BROKER
+    ]
+
+
 def class_names(known: Mapping[str, Path]) -> dict[str, list[str]]:
     """Map class names that are defined more than once to the modules that define them."""
     places = defaultdict(list)
@@ -173,6 +194,7 @@ def report(draw: bool) -> None:
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in known.values())
     print(f"modules: {len(known)}, product lines: {lines:,}")
     print(f"cycles between packages: {len(package_cycles())}")
+    print(f"imports upward between packages: {len(upward(edges))}")
     print(f"import cycles: {len(found)}, of sizes {[len(one) for one in found]}")
     for one in found:
         print("  " + " ".join(one))

@@ -54,16 +54,6 @@ LOOSE = {
 }
 """A build script, and modules in the root of a package that stand on another floor than it."""
 
-MAY_IMPORT = {
-    "warren_wire": {"warren_wire"},
-    "warren_raft": {"warren_raft", "warren_wire"},
-    "warren_machines": {"warren_machines", "warren_raft", "warren_wire"},
-    "warren_broker": {"warren_broker", "warren_machines", "warren_raft", "warren_wire"},
-    "warren": {"warren", "warren_wire"},
-    "pyspark_warren": {"pyspark_warren", "warren", "warren_wire"},
-}
-"""Which package may know which."""
-
 
 @dataclass(frozen=True)
 class Module:
