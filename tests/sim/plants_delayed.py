@@ -7,42 +7,38 @@ from typing import Any
 from sim.planting import Replacement, by_name
 from warren_broker.cluster.client import due_messages, publisher
 from warren_broker.cluster.client.due_messages import DueMessages
-from warren_broker.cluster.client.publisher import Publisher
 from warren_machines.queue.delayed_queue import Delayed
 
 
 def due_messages_are_settled_before_their_confirms() -> list[Replacement]:
     """The router takes what it has published for what was confirmed."""
-    publish = Publisher.publish_from
+    batch = due_messages._DueBatch
+    routed = batch.routed
 
-    def hasty(self: Publisher, vhost: str, exchange: str, table: Any, *told: Any) -> None:
-        publish(self, vhost, exchange, table, None, None, *told[2:])
-        told[0]([], 0)
+    def hasty(self: Any, parts: Any) -> None:
+        routed(self, parts)
+        for part in parts:
+            batch.answered(self, part.name, list(part.selection), set())
 
-    return [(Publisher, "publish_from", hasty)]
+    return [(batch, "routed", hasty), (batch, "confirms", False)]
 
 
 def a_refused_due_message_counts_as_confirmed() -> list[Replacement]:
     """The router does not look whether a queue has taken what is due."""
-    publish = Publisher.publish_from
+    answered = due_messages._DueBatch.answered
 
-    def blind(
-        self: Publisher, vhost: str, exchange: str, table: Any, routed: Any, told: Any, *keep: Any
-    ) -> None:
-        def confirmed(part: int, ok: bool, refused: Any) -> None:
-            told(part, True, None)
+    def blind(self: Any, queue: str, positions: Any, denied: Any) -> None:
+        answered(self, queue, positions, set())
 
-        publish(self, vhost, exchange, table, routed, confirmed, *keep)
-
-    return [(Publisher, "publish_from", blind)]
+    return [(due_messages._DueBatch, "answered", blind)]
 
 
 def the_queues_that_have_it_are_forgotten() -> list[Replacement]:
     """What one queue has refused is routed to all of them again."""
     begin = due_messages._DueBatch.__init__
 
-    def forgetful(self: Any, has: Any) -> None:
-        begin(self, {})
+    def forgetful(self: Any, has: Any, *told: Any) -> None:
+        begin(self, {}, *told)
 
     return [(due_messages._DueBatch, "__init__", forgetful)]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from sim.planting import Replacement, by_name
 from warren_broker.cluster.client.publisher import Publisher, RoutedRun
+from warren_broker.cluster.leader import letter_forwarder
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarder
 from warren_machines.queue import ack, dead_letter
 from warren_machines.queue.effects import LettersDue
@@ -47,14 +48,14 @@ def a_refused_letter_counts_as_confirmed() -> list[Replacement]:
 
 def a_letter_without_a_route_is_settled() -> list[Replacement]:
     """The forwarder settles what no queue is to have."""
-    send = LetterForwarder._send
+    routed = letter_forwarder._Attempt.routed
 
-    def careless(self: LetterForwarder, letters: Any, rows: Any, routed: Any) -> None:
-        send(self, letters, rows, routed)
-        for one in rows:
+    def careless(self: Any, parts: Any) -> None:
+        routed(self, parts)
+        for one in self._rows:
             one.waits = one.waits and bool(one.confirmed)
 
-    return [(LetterForwarder, "_send", careless)]
+    return [(letter_forwarder._Attempt, "routed", careless)]
 
 
 def a_new_leader_forwards_no_older_letters() -> list[Replacement]:

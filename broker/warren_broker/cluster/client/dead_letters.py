@@ -7,21 +7,24 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from warren_broker.cluster.client.letter_annotations import annotate
+from warren_broker.cluster.client.forwarding import Forwarding
 from warren_broker.cluster.client.published_deaths import LAST_DEATH, X_DEATH, is_history
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.turn_shares import Share
 from warren_broker.counting.counters import Strategy
 from warren_machines.metadata.records import QueueRecord
+from warren_machines.queue.annotation_values import as_header, encoded_annotation
 from warren_machines.queue.effects import DeadLetter
 from warren_machines.queue.modify_command import Pairs
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 from warren_wire.amqp091 import properties
-from warren_wire.amqp091.fields import Field, Timestamp
+from warren_wire.amqp091.fields import SHORT_STRING_BYTES_MAX, Field, Timestamp
 from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES, shortened
+from warren_wire.amqp10.message.sent import annotated_sections
 from warren_wire.block.block import Block
+from warren_wire.errors import Refusal
 from warren_wire.kernel import (
     CC,
     PRIORITY_DEFAULT,
@@ -29,8 +32,11 @@ from warren_wire.kernel import (
     TTL_NONE,
     MessageTable,
     Route,
+    is_owned,
     readable,
+    split_sections,
 )
+from warren_wire.kernel.properties import SECTIONS
 from warren_wire.queue_values.config import QueueConfig
 from warren_wire.sender_selected import is_unused, place_further_keys
 
@@ -212,25 +218,18 @@ class DeadLetters:
     def _send(self, letters: Letters) -> None:
         table = letters.table
         if table.count:
-            self._publishing.publish(
-                letters.queue.vhost,
-                table,
-                0,
-                table.count,
-                None,
-                None,
-                letters.flags,
-                letters.keep,
-                share=self._share(letters.queue.group),
-            )
+            share = self._share(letters.queue.group)
+            self._publishing.forward(letters.queue.vhost, table, letters, share, letters.flags)
 
 
-class Letters:
-    """Messages of one queue that are dead-lettered together.
+class Letters(Forwarding):
+    """Messages of one queue that are dead-lettered together; as a policy, at most once.
 
     deaths      the x-death of each, newest first
     unreadable  ordinals of those with malformed properties
     """
+
+    confirms = False
 
     def __init__(self, queue: QueueRecord, config: QueueConfig, properties_max: int) -> None:
         self.queue = queue
@@ -307,9 +306,51 @@ class Letters:
         own = self.queue.config.priority_default != PRIORITY_DEFAULT
         return PRIORITY_DEFAULT if own else block.priority(i)
 
-    def keep(self, queue: str, i: int) -> bool:
+    def wants(self, queue: str, i: int) -> bool:
         """Return False when the message died in that queue before, without a rejection since."""
         return not is_cycle(self.deaths[i], queue)
+
+    def refused(self, refusal: Refusal) -> None:
+        """Raise it: the letters are set aside."""
+        raise refusal
+
+
+def annotate(headers: dict[str, Any], annotations: Pairs, raw: bytes) -> None:
+    """Add annotations to a message's headers, where a consumer of either protocol finds them.
+
+    Not those with the names that the broker keeps for itself, or that no header can have. Where
+    sections of a message over AMQP 1.0 were kept, they are shown instead of the headers: they get
+    the annotations, too. Values that are no headers (lists, maps, arrays) are in such sections
+    alone, of a message over 0.9.1, too: RabbitMQ does not show them over 0.9.1.
+
+    raw  the message's properties as they are stored
+    """
+    given: dict[bytes, bytes] = {}
+    typed = False
+    for name, packed in annotations:
+        short = len(name) <= SHORT_STRING_BYTES_MAX
+        if name == SECTIONS or not short or is_owned(name.encode()):
+            continue
+        given[name.encode()] = encoded_annotation(packed)
+        value = as_header(packed)
+        if value is None:
+            headers.pop(name, None)
+            typed = True
+        else:
+            headers[name] = value
+    if not given:
+        return
+    kept = headers.pop(SECTIONS, None)
+    there = kept.value if isinstance(kept, Field) else kept
+    if there is not None and not isinstance(there, bytes):
+        headers[SECTIONS] = kept
+        return
+    changed = annotated_sections(split_sections(raw)[0], there or b"", given, typed=typed)
+    if changed:
+        others = dict(headers)
+        headers.clear()
+        headers[SECTIONS] = Field("x", changed)  # the first one
+        headers.update(others)
 
 
 def show_failures(headers: dict[str, Any], failures: int) -> None:

@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from warren_broker.cluster.client.consumers import Consumers
+from warren_broker.cluster.client.forwarding import Fate, Forwarding
 from warren_broker.cluster.client.kept_messages import due, restored
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_machines.metadata.exchange_types import DELAYED_MESSAGE
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import Checkout, Delivery, Return, Settle
 from warren_machines.queue.delivery_parts import rest_of
 from warren_wire import errors
 from warren_wire.block.block import Block
-from warren_wire.kernel import MessageTable, Route, Selection, readable
+from warren_wire.kernel import MessageTable, Route, readable
 
 log = logging.getLogger(__name__)
 ROUTED_MESSAGES_MAX: Final = 1_000
@@ -113,7 +115,7 @@ class _Router:
 
     _waiting  deliveries to route
     _routing  those before are being routed
-    _has      (index, ordinal) to the queues that have a message which another one has refused
+    _has      (index, ordinal) to the fate of a message which some queue has refused
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class _Router:
         self._over = False
         self._routing = False
         self._waiting: deque[tuple[Delivery, Block]] = deque()
-        self._has: dict[tuple[int, int], set[str]] = {}
+        self._has: dict[tuple[int, int], Fate] = {}
         self._logged_ms = 0
 
     def start(self) -> None:
@@ -170,7 +172,7 @@ class _Router:
         """Route the first messages that wait."""
         if self._over or not self._waiting:
             return
-        batch = _DueBatch(self._has)
+        batch = _DueBatch(self._has, self._answered, self._routed)
         store = self._store
         if self._queues.definitions.state.exchange(store.vhost, store.store_of) is None:
             return  # deleted; its store is being deleted, too
@@ -187,7 +189,11 @@ class _Router:
             if last < delivery.last:
                 self._waiting.appendleft((rest_of(delivery, last + 1 - delivery.first), block))
         self._routing = True
-        batch.route(self._publishing, store, self._answered, self._routed)
+        if batch.table.count:
+            table = restored(batch.table)
+            self._publishing.forward(store.vhost, table, batch, start=store.store_of)
+        else:
+            self._routed()
 
     def _routed(self) -> None:
         """Continue: the messages before have been routed, perhaps in several turns."""
@@ -214,20 +220,27 @@ class _Router:
         self._consuming.settle(Settle(self._consumer, ids))
 
 
-class _DueBatch:
+class _DueBatch(Forwarding):
     """Messages that are routed together.
 
-    places  (index, ordinal) of each; numbers: the msg_id of each
-    left    answers to come for each, 1 more until it is known how many
+    done      called once for each, with its msg_id and whether every queue has it
+    places    (index, ordinal) of each; numbers: the msg_id of each; fates: which queues have it
     """
 
-    def __init__(self, has: dict[tuple[int, int], set[str]]) -> None:
+    def __init__(
+        self,
+        has: dict[tuple[int, int], Fate],
+        done: Callable[[int, bool], None],
+        all_routed: Callable[[], None],
+    ) -> None:
         self._has = has
+        self._done = done
+        self._all_routed = all_routed
+        self._failed: set[int] = set()
         self.table = MessageTable()
         self.places: list[tuple[int, int]] = []
         self.numbers: list[int] = []
-        self.left: list[int] = []
-        self.failed: dict[int, None] = {}
+        self.fates: list[Fate] = []
 
     def add(self, block: Block, index: int, ordinal: int, number: int) -> None:
         """Add one message; nothing has been added when it raises."""
@@ -236,56 +249,32 @@ class _DueBatch:
         self.table.append(Route(exchange, key, False), raw, bytes(block.body(ordinal)))
         self.places.append((index, ordinal))
         self.numbers.append(number)
-        self.left.append(1)
+        self.fates.append(self._has.get((index, ordinal)) or Fate())
 
-    def route(
-        self,
-        publishing: Publisher,
-        store: QueueRecord,
-        done: Callable[[int, bool], None],
-        all_routed: Callable[[], None],
-    ) -> None:
-        """Publish them from the exchange; done: called once for each, with its msg_id."""
-        if not self.table.count:
-            all_routed()
+    def wants(self, queue: str, i: int) -> bool:
+        return self.fates[i].lacks(queue)
+
+    def routed(self, parts: list[QueuePart]) -> None:
+        """See Forwarding; what goes nowhere is done."""
+        for part in parts:
+            for i in part.selection:
+                self.fates[i].unsettled.add(part.name)
+        for i in range(self.table.count):
+            self._end(i)
+        self._all_routed()
+
+    def answered(self, queue: str, positions: list[int], denied: set[int]) -> None:
+        self._failed |= denied
+        for i in positions:
+            self.fates[i].answer(queue, i not in denied)
+            self._end(i)
+
+    def _end(self, i: int) -> None:
+        if self.fates[i].unsettled:
             return
-        names: dict[str, None] = {}
-        parts: list[list[int]] = []
-
-        def lacks(queue: str, i: int) -> bool:
-            if queue in self._has.get(self.places[i], ()):
-                return False
-            names[queue] = None
-            return True
-
-        def routed(selections: list[Selection], kept: int) -> None:
-            for selection in selections:
-                positions = list(selection)
-                parts.append(positions)
-                for i in positions:
-                    self.left[i] += 1
-            for i in range(self.table.count):
-                self._one_less(i, done)
-            all_routed()
-
-        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
-            queue = list(names)[part]
-            lost = set() if ok else set(parts[part] if refused is None else refused)
-            for i in parts[part]:
-                if i in lost:
-                    self.failed[i] = None
-                else:
-                    self._has.setdefault(self.places[i], set()).add(queue)
-                self._one_less(i, done)
-
-        publishing.publish_from(
-            store.vhost, store.store_of, restored(self.table), routed, confirmed, lacks
-        )
-
-    def _one_less(self, i: int, done: Callable[[int, bool], None]) -> None:
-        self.left[i] -= 1
-        if not self.left[i]:
-            ok = i not in self.failed
-            if ok:
-                self._has.pop(self.places[i], None)
-            done(self.numbers[i], ok)
+        ok = i not in self._failed
+        if ok:
+            self._has.pop(self.places[i], None)
+        else:
+            self._has[self.places[i]] = self.fates[i]
+        self._done(self.numbers[i], ok)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+from warren_broker.cluster.client.forwarding import AllAnswered
 from warren_broker.cluster.client.kept_messages import restored
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
@@ -23,7 +24,7 @@ from warren_machines.metadata.stores import store_name
 from warren_machines.queue.commands import Stat
 from warren_wire import errors
 from warren_wire.block.block import Block, BlockError
-from warren_wire.kernel import Selection, load_block
+from warren_wire.kernel import load_block
 
 log = logging.getLogger(__name__)
 Done = Callable[[Any], None]
@@ -114,27 +115,15 @@ class _Replay:
         except BlockError as error:
             self._fail(errors.InternalError(f"a kept message cannot be read: {error}"))
             return
-        waiting = 1
-
-        def answered(*confirm: Any) -> None:
-            nonlocal waiting
-            waiting -= 1
-            if not waiting:
-                self._next()
-
-        def routed(parts: list[Selection], kept: int) -> None:
-            nonlocal waiting
-            waiting += len(parts)
-            answered()
-
+        policy = AllAnswered(self._next)
         vhost, destination = self._bound.vhost, self._bound.destination
         state = self._queues.definitions.state
         if not self._bound.to_queue:
-            self._publishing.publish_from(vhost, destination, table, routed, answered)
+            self._publishing.forward(vhost, table, policy, start=destination)
         elif state.queue(vhost, destination) is not None:
-            self._publishing.publish_to(vhost, destination, table, answered)
+            self._publishing.forward_to(vhost, destination, table, policy)
         else:
-            answered()
+            self._next()
 
     def _fail(self, refusal: errors.Refusal) -> None:
         log.warning(

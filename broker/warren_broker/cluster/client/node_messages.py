@@ -11,6 +11,7 @@ import logging
 import threading
 from typing import Any, Final, NamedTuple
 
+from warren_broker.cluster.client.forwarding import Forwarding
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.definitions import Definitions
 from warren_machines.metadata.exchanges import own_exchange
@@ -72,49 +73,29 @@ class BestEffort:
 
     def publish(self, vhost: str, table: MessageTable) -> None:
         """Publish a table of messages at once."""
-        sent: dict[str, tuple[int, int]] = {}
-
-        def keep(queue: str, i: int) -> bool:
-            size_bytes = table.size_bytes(i, i + 1)
-            before = self._unconfirmed.get((vhost, queue), 0)
-            full = before >= self._bounds.queue_bytes_max
-            if full or self._all_bytes >= self._bounds.all_bytes_max:
-                self.drop(1, f"queue {queue!r} has not confirmed {before} bytes of {self.what}")
-                return False
-            self._unconfirmed[vhost, queue] = before + size_bytes
-            self._all_bytes += size_bytes
-            count, sum_bytes = sent.get(queue, (0, 0))
-            sent[queue] = (count + 1, sum_bytes + size_bytes)
-            return True
-
-        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
-            queue, (count, size_bytes) = [*sent.items()][part]
-            self._all_bytes -= size_bytes
-            self._unconfirmed[vhost, queue] -= size_bytes
-            if not self._unconfirmed[vhost, queue]:
-                del self._unconfirmed[vhost, queue]
-            if not ok:
-                count = count if refused is None else len(refused)
-                self.drop(count, f"queue {queue!r} does not take them")
-
-        def refused(refusal: errors.Refusal) -> None:  # they cannot be routed: nothing was sent
-            self.drop(table.count, refusal.detail)
-
         share = self._publishing.shares.of(self)
         if share.waiting >= TABLES_MAX:
             self.drop(table.count, f"{share.waiting} turns' {self.what} are being routed already")
             return
-        self._publishing.publish(
-            vhost,
-            table,
-            0,
-            table.count,
-            None,
-            confirmed,
-            keep=keep,
-            share=share,
-            refused=refused,
-        )
+        self._publishing.forward(vhost, table, _Bounded(self, vhost, table), share)
+
+    def begin(self, vhost: str, queue: str, size_bytes: int) -> bool:
+        """Count bytes as under way to a queue; return False, and drop them, beyond a bound."""
+        before = self._unconfirmed.get((vhost, queue), 0)
+        full = before >= self._bounds.queue_bytes_max
+        if full or self._all_bytes >= self._bounds.all_bytes_max:
+            self.drop(1, f"queue {queue!r} has not confirmed {before} bytes of {self.what}")
+            return False
+        self._unconfirmed[vhost, queue] = before + size_bytes
+        self._all_bytes += size_bytes
+        return True
+
+    def end(self, vhost: str, queue: str, size_bytes: int) -> None:
+        """Note a queue's answer."""
+        self._all_bytes -= size_bytes
+        self._unconfirmed[vhost, queue] -= size_bytes
+        if not self._unconfirmed[vhost, queue]:
+            del self._unconfirmed[vhost, queue]
 
     def drop(self, count: int, why: str) -> None:
         """Count messages that are dropped; log it, unless that was done within REPORT_MS."""
@@ -131,6 +112,25 @@ class BestEffort:
         self.log.warning("%s are dropped: %d since this node started", self.what, self.dropped)
         self._reported = self.dropped
         self._loop.call_later(REPORT_MS, self._report)
+
+
+class _Bounded(Forwarding):
+    """The policy of one table of messages for which nothing waits."""
+
+    def __init__(self, owner: BestEffort, vhost: str, table: MessageTable) -> None:
+        self._owner, self._vhost, self._table = owner, vhost, table
+
+    def wants(self, queue: str, i: int) -> bool:
+        return self._owner.begin(self._vhost, queue, self._table.size_bytes(i, i + 1))
+
+    def refused(self, refusal: errors.Refusal) -> None:
+        self._owner.drop(self._table.count, refusal.detail)
+
+    def answered(self, queue: str, positions: list[int], denied: set[int]) -> None:
+        size_bytes = sum(self._table.size_bytes(i, i + 1) for i in positions)
+        self._owner.end(self._vhost, queue, size_bytes)
+        if denied:
+            self._owner.drop(len(denied), f"queue {queue!r} does not take them")
 
 
 class OwnExchange:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
+from warren_broker.cluster.client.forwarding import AllAnswered, Forwarding
 from warren_broker.cluster.client.kept_messages import delays_of, lasting, restored
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
 from warren_broker.cluster.client.relayed import Names, by_origin, joined, relayed_command
-from warren_broker.cluster.client.routed_runs import Keep, QueuePart, RunRouter, kept_parts
+from warren_broker.cluster.client.routed_runs import QueuePart, RunRouter
 from warren_broker.cluster.turn_shares import Share, TurnShares
 from warren_broker.counting.message_stats import PUBLISH_IN, PUBLISH_OUT
 from warren_machines.metadata.exchange_types import DELAYED_MESSAGE
@@ -85,7 +86,6 @@ class Publisher:
         on_routed: OnRouted | None,
         on_confirmed: OnConfirmed | None,
         flags: int = 0,
-        keep: Keep | None = None,
         tap: Tap | None = None,
         names: Names | None = None,
         unknown: Callable[[], None] | None = None,
@@ -99,7 +99,6 @@ class Publisher:
         flags         of the messages, or-ed (`kernel.items`)
         on_routed     called once, before any confirm; None: not wanted
         on_confirmed  called once per part
-        keep          called for each queue and message; None: every queue gets its messages
         tap           called once; None: not wanted
         names         of the messages of a relay; None or empty: it is none's
         unknown       called instead of on_confirmed for a relay's messages that a queue may have or
@@ -115,8 +114,10 @@ class Publisher:
                 tap(parts)
             if counted is not None:
                 self._count_exchanges(vhost, table, first, last, parts)
+            if on_routed is not None:
+                on_routed([part.selection for part in parts], sum([part.kept for part in parts]))
             run = RoutedRun(vhost, parts, on_confirmed, False, names, unknown, counted)
-            self._submit(run, on_routed, keep, of, sent)
+            self._submit(run, of, sent)
 
         of = self.shares.of(None) if share is None else share
         self.route(vhost, table, first, last, flags, of, routed, refused)
@@ -194,50 +195,57 @@ class Publisher:
         for name, came, left in by_exchange(table, first, last, went):
             counts.through(vhost, name.decode("utf-8", "surrogateescape"), came, left)
 
-    def publish_from(
+    def forward(
         self,
         vhost: str,
-        exchange: str,
         table: MessageTable,
-        on_routed: OnRouted | None,
-        on_confirmed: OnConfirmed | None,
-        keep: Keep | None = None,
+        policy: Forwarding,
+        share: Share | None = None,
+        flags: int = 0,
+        start: str | None = None,
     ) -> None:
-        """Publish messages that have reached that exchange, whatever their routes.
+        """Publish a table of the node's own messages.
 
-        Where the exchange is gone they have none.
+        share  see `publish`
+        start  the exchange that the messages have reached, whatever their routes; None: that of
+               each message
         """
 
         def routed(parts: list[QueuePart]) -> None:
-            self._submit(RoutedRun(vhost, parts, on_confirmed), on_routed, keep, share, None)
+            policy.guarded(lambda: self._forward(vhost, parts, policy, of))
 
-        share = self.shares.of((vhost, exchange))
-        self._search(
-            vhost, table, 0, table.count, CC, exchange, share, routed, lambda refusal: routed([])
-        )
+        of = self.shares.of(start and (vhost, start)) if share is None else share
+        run = (vhost, table, 0, table.count)
+        if start is None:
+            self.route(*run, flags, of, routed, policy.refused)
+        else:
+            self._search(*run, CC, start, of, routed, policy.refused)
 
-    def publish_to(
-        self, vhost: str, queue: str, table: MessageTable, on_confirmed: OnConfirmed
-    ) -> None:
-        """Publish a table to one queue, whatever its routes say; see `publish`."""
+    def forward_to(self, vhost: str, queue: str, table: MessageTable, policy: Forwarding) -> None:
+        """Publish a table to one queue, whatever its routes say."""
         whole = Selection(table, 0, table.count)
-        self.send(RoutedRun(vhost, [QueuePart(queue, whole, whole)], on_confirmed))
+        self._forward(vhost, [QueuePart(queue, whole, whole)], policy, None)
 
-    def _submit(
-        self,
-        run: RoutedRun,
-        on_routed: OnRouted | None,
-        keep: Keep | None,
-        share: Share,
-        sent: OnSent | None,
+    def _forward(
+        self, vhost: str, parts: list[QueuePart], policy: Forwarding, share: Share | None
     ) -> None:
+        chosen = policy.chosen(parts)
+
+        def confirmed(number: int, ok: bool, refused: list[int] | None) -> None:
+            positions = list(chosen[number].selection)
+            denied = set() if ok else set(positions if refused is None else refused)
+            policy.answered(chosen[number].name, positions, denied)
+
+        policy.routed(chosen)
+        run = RoutedRun(vhost, chosen, confirmed if policy.confirms else None, policy.strict)
+        if policy.at_once or share is None:
+            self.send(run)
+        else:
+            self._submit(run, share, None)
+
+    def _submit(self, run: RoutedRun, share: Share, sent: OnSent | None) -> None:
         """Submit routed messages; those of many queues as far as their share of the turn goes."""
-        if keep is not None:
-            run = run._replace(parts=kept_parts(run.parts, keep))
-        parts = run.parts
-        if on_routed is not None:
-            on_routed([part.selection for part in parts], sum([part.kept for part in parts]))
-        if len(parts) <= FEW_PARTS and not share.busy:
+        if len(run.parts) <= FEW_PARTS and not share.busy:
             touched = self.send(run)
             if sent is not None:
                 sent(touched)
@@ -374,23 +382,16 @@ class Publisher:
                 return
             positions = list(part.selection)
             routed = {one.name: frozenset(one.selection) for one in parts}
-            waiting = 1
 
-            def answered(*result: Any) -> None:
-                nonlocal waiting
-                waiting -= 1
-                if not waiting and confirm is not None:
+            def answered() -> None:
+                if confirm is not None:
                     confirm(reply, index)
-
-            def found(late: list[Selection], kept: int) -> None:
-                nonlocal waiting
-                waiting += len(late)
-                answered()
 
             def missed(queue: str, i: int) -> bool:
                 return positions[i] not in routed.get(queue, ())
 
-            self.publish_from(vhost, exchange, restored(table), found, answered, missed)
+            policy = AllAnswered(answered, missed)
+            self.forward(vhost, restored(table), policy, start=exchange)
 
         client.publish(Selection(table, 0, table.count), table.size_bytes(0, table.count), on_reply)
 

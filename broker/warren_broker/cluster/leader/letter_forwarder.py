@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from warren_broker.cluster.client.dead_letters import TABLE_BYTES_MAX, Letters
-from warren_broker.cluster.client.publisher import Publisher, RoutedRun
+from warren_broker.cluster.client.forwarding import Fate, Forwarding
+from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.routed_runs import QueuePart, kept_parts
 from warren_broker.config import Queues
@@ -28,7 +29,6 @@ from warren_raft.runtime.loop import LoopTimer
 from warren_raft.storage.errors import EntryDamaged
 from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
 from warren_wire.block.block import Block, BlockError
-from warren_wire.errors import Refusal
 from warren_wire.queue_values.config import QueueConfig
 
 log = logging.getLogger(__name__)
@@ -42,13 +42,11 @@ LOGGED_MAX: Final = 100
 """Different reasons for which letters wait that are logged per queue and leader."""
 
 
-@dataclass(slots=True, eq=False)
-class Underway:
+@dataclass(slots=True, eq=False, kw_only=True)
+class Underway(Fate):
     """A letter that was taken from its queue and is not settled.
 
     size_bytes  of its body and properties
-    unsettled   queues that have it and have not answered
-    confirmed   queues that have confirmed it
     waits       it was refused or not routed: it is tried again, see `LetterForwarder`
     why         for which it waits: letters with the same reason wait for the same thing
     routing     it is being routed, perhaps for several turns
@@ -57,8 +55,6 @@ class Underway:
 
     letter: Letter
     size_bytes: int = 0
-    unsettled: set[str] = field(default_factory=set)
-    confirmed: set[str] = field(default_factory=set)
     waits: bool = False
     why: tuple[str, ...] = ()
     routing: bool = False
@@ -117,7 +113,7 @@ class LetterForwarder:
             if self._bytes >= FORWARDED_BYTES_MAX:
                 break
             self._cursor = letter.place
-            one = self._underway[letter.place] = Underway(letter)
+            one = self._underway[letter.place] = Underway(letter=letter)
             taken.append(one)
             block = self._block(one)
             if block is not None:
@@ -203,7 +199,7 @@ class LetterForwarder:
         except EntryDamaged:
             cluster.host.repair.when(self._group, letter.entry, self._healed)
         except KeyError:
-            self._log_once(
+            self.log_once(
                 ("missing", str(letter.entry)), "entry %s is not in the log", letter.entry
             )
         return None
@@ -225,10 +221,10 @@ class LetterForwarder:
         if exchange and definitions.exchange(queue.vhost, exchange) is None:
             for one in attempted:
                 one.why = ("exchange", exchange)
-            self._log_once(("exchange", exchange), "exchange %r does not exist", exchange)
+            self.log_once(("exchange", exchange), "exchange %r does not exist", exchange)
         else:
             self._make(queue, config, attempted)
-        self._settle_and_arm(attempted)
+        self.settle_and_arm(attempted)
 
     def _forward_waiting(self, attempted: list[Underway]) -> None:
         if self._leads() and self._finished is None:
@@ -263,92 +259,41 @@ class LetterForwarder:
         """Publish them; after a fault all of them wait, though some may have been sent."""
         if not rows:
             return
-        aside, publishing = self._owner.queues.cluster.set_aside, self._owner.publishing
-        table = letters.table
         for one in rows:
             one.waits, one.routing = False, True
-
-        def attempt(call: Callable[..., None], *args: object) -> None:
-            if not aside.attempt(self._group, "dead letters", call, *args, count=len(rows)):
-                for one in rows:
-                    one.unsettled.clear()
-                    one.waits, one.routing = True, False
-
-        def routed(parts: list[QueuePart]) -> None:
-            for one in rows:
-                one.routing = False
-            if self._leads():
-                attempt(self._send, letters, rows, parts)
-                self._settle_and_arm(rows)
-
-        def unroutable(refusal: Refusal) -> None:
-            routed([])  # the exchange is gone: tried again, as without a binding
-
+        policy, publishing = _Attempt(self, letters, rows), self._owner.publishing
         share = publishing.shares.of(("kept letters", self._group))
-        run = (letters.queue.vhost, table, 0, table.count, letters.flags)
-        attempt(publishing.route, *run, share, routed, unroutable)
+        run = (letters.queue.vhost, letters.table, policy, share, letters.flags)
+        self.attempt(rows, publishing.forward, *run)
 
-    def _send(self, letters: Letters, rows: list[Underway], routed: list[QueuePart]) -> None:
-        """Send the letters to the queues that do not have them yet."""
-        queue, table, publishing = letters.queue, letters.table, self._owner.publishing
-        cycles: dict[int, str] = {}
+    def attempt(self, rows: list[Underway], call: Callable[..., None], *args: object) -> None:
+        """Call it; after a fault all of these letters wait, though some may have been sent."""
+        aside = self._owner.queues.cluster.set_aside
+        if not aside.attempt(self._group, "dead letters", call, *args, count=len(rows)):
+            for one in rows:
+                one.unsettled.clear()
+                one.waits, one.routing = True, False
 
-        def wanted(name: str, i: int) -> bool:
-            if not letters.keep(name, i):
-                cycles[i] = name
-                return False
-            if self._underway.get(rows[i].letter.place) is not rows[i]:
-                return False  # purged while it was routed
-            return name not in rows[i].confirmed and name not in rows[i].unsettled
+    def sending(self, rows: list[Underway], send: Callable[[], None]) -> None:
+        """Send letters that were routed, in the turn in which they were."""
+        for one in rows:
+            one.routing = False
+        if self._leads():
+            self.attempt(rows, send)
+            self.settle_and_arm(rows)
 
-        histories = [part.name for part in routed if part.kept and not self._is_way(queue, part)]
-        parts = kept_parts([part for part in routed if part.name not in histories], wanted)
-        # A letter that has no other way does not go to a recent history again and again.
-        going = {i for part in parts for i in part.selection}
-        parts += kept_parts(
-            [part for part in routed if part.name in histories],
-            lambda name, i: i in going and wanted(name, i),
-        )
-        for part in parts:
-            for i in part.selection:
-                rows[i].unsettled.add(part.name)
-        for i, one in enumerate(rows):
-            one.waits = not one.unsettled and not one.confirmed
-            if one.waits:
-                route = table.route(i)
-                exchange, key = (
-                    route.exchange.decode(),
-                    route.routing_key.decode("utf-8", "replace"),
-                )
-                why = f"it would die in {cycles[i]!r} again" if i in cycles else "no queue is bound"
-                said = "exchange %r with routing key %r: %s"
-                one.why = ("route", exchange, key, why)
-                self._log_once(one.why, said, exchange, key, why)
+    def is_underway(self, one: Underway) -> bool:
+        """Return whether a letter is still to be forwarded: it may have been purged."""
+        return self._underway.get(one.letter.place) is one
 
-        def confirmed(number: int, ok: bool, refused: list[int] | None) -> None:
-            name, selection = parts[number].name, parts[number].selection
-            answered = [rows[i] for i in selection]
-            denied = set() if ok else set(selection if refused is None else refused)
-            for i in selection:
-                rows[i].unsettled.discard(name)
-                if i in denied:
-                    rows[i].waits, rows[i].why = True, ("queue", name)
-                else:
-                    rows[i].confirmed.add(name)
-            if denied:
-                self._log_refusal(letters, min(denied), name)
-            self._settle_and_arm(answered)
-
-        publishing.send(RoutedRun(queue.vhost, parts, confirmed, strict=True))
-
-    def _is_way(self, queue: QueueRecord, part: QueuePart) -> bool:
-        """Return whether what is in the store of an exchange comes to its queues later."""
+    def is_history(self, queue: QueueRecord, part: QueuePart) -> bool:
+        """Return whether a part is kept by an exchange that does not route it on later."""
         store = self._owner.queues.definitions.state.queue(queue.vhost, part.name)
-        return store is not None and self._owner.publishing.delays(store)
+        return part.kept and not (store is not None and self._owner.publishing.delays(store))
 
     # ------------------------------------------------------------ its end
 
-    def _settle_and_arm(self, attempted: Iterable[Underway]) -> None:
+    def settle_and_arm(self, attempted: Iterable[Underway]) -> None:
         """Propose to remove what is confirmed; arm the timer for what waits."""
         if not self._leads():
             return
@@ -382,13 +327,8 @@ class LetterForwarder:
 
     # ------------------------------------------------------------ what an operator should know
 
-    def _log_refusal(self, letters: Letters, i: int, name: str) -> None:
-        route = letters.table.route(i)
-        exchange, key = route.exchange.decode(), route.routing_key.decode("utf-8", "replace")
-        said = "exchange %r with routing key %r: queue %r has not taken them"
-        self._log_once(("refused", exchange, key, name), said, exchange, key, name)
-
-    def _log_once(self, key: tuple[str, ...], text: str, *args: object) -> None:
+    def log_once(self, key: tuple[str, ...], text: str, *args: object) -> None:
+        """Log why letters wait, once for each reason."""
         if key in self._logged or len(self._logged) >= LOGGED_MAX:
             return
         self._logged.add(key)
@@ -398,6 +338,64 @@ class LetterForwarder:
             self._owner.queues.cluster.set_aside.name(self._group),
             text % args,
         )
+
+
+class _Attempt(Forwarding):
+    """The policy of letters that are published together; rows: which they are."""
+
+    strict = at_once = True
+
+    def __init__(self, owner: LetterForwarder, letters: Letters, rows: list[Underway]) -> None:
+        self._owner, self._letters, self._rows = owner, letters, rows
+        self._cycles: dict[int, str] = {}
+
+    def guarded(self, call: Callable[[], None]) -> None:
+        self._owner.sending(self._rows, call)
+
+    def wants(self, queue: str, i: int) -> bool:
+        if not self._letters.wants(queue, i):
+            self._cycles[i] = queue
+            return False
+        return self._owner.is_underway(self._rows[i]) and self._rows[i].lacks(queue)
+
+    def chosen(self, parts: list[QueuePart]) -> list[QueuePart]:
+        """See Forwarding; a letter with no other way does not go to a history again and again."""
+        ways: list[QueuePart] = []
+        histories: list[QueuePart] = []
+        for part in parts:
+            kept = self._owner.is_history(self._letters.queue, part)
+            (histories if kept else ways).append(part)
+        found = kept_parts(ways, self.wants)
+        going = {i for part in found for i in part.selection}
+        return found + kept_parts(histories, lambda name, i: i in going and self.wants(name, i))
+
+    def routed(self, parts: list[QueuePart]) -> None:
+        for part in parts:
+            for i in part.selection:
+                self._rows[i].unsettled.add(part.name)
+        for i, one in enumerate(self._rows):
+            one.waits = not one.unsettled and not one.confirmed
+            if one.waits:
+                to, again = self._to(i), self._cycles.get(i)
+                why = "no queue is bound" if again is None else f"it would die in {again!r} again"
+                one.why = ("route", *to, why)
+                self._owner.log_once(one.why, "exchange %r with routing key %r: %s", *to, why)
+
+    def answered(self, queue: str, positions: list[int], denied: set[int]) -> None:
+        answered = [self._rows[i] for i in positions]
+        for i, one in zip(positions, answered, strict=True):
+            one.answer(queue, i not in denied)
+            if i in denied:
+                one.waits, one.why = True, ("queue", queue)
+        if denied:
+            to = self._to(min(denied))
+            said = "exchange %r with routing key %r: queue %r has not taken them"
+            self._owner.log_once(("refused", *to, queue), said, *to, queue)
+        self._owner.settle_and_arm(answered)
+
+    def _to(self, i: int) -> tuple[str, str]:
+        route = self._letters.table.route(i)
+        return route.exchange.decode(), route.routing_key.decode("utf-8", "replace")
 
 
 class LetterForwarders:

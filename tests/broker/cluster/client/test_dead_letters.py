@@ -86,19 +86,19 @@ class World:
         shares = SimpleNamespace(
             of=lambda key: self.shares.setdefault(key, SimpleNamespace(busy=False))
         )
-        publishing: Any = SimpleNamespace(publish=self.publish, shares=shares)
+        publishing: Any = SimpleNamespace(forward=self.publish, shares=shares)
         self.letters = DeadLetters(queues, publishing, 4096)
 
     def publish(
-        self, vhost: str, table: MessageTable, first: int, last: int, *more: object, share: object
+        self, vhost: str, table: MessageTable, policy: object, share: object, flags: int
     ) -> None:
         assert share is self.shares["dead letters", GROUP]
         if self.faults:
             self.faults -= 1
             raise RuntimeError("routing failed")
-        self.batches.append(last - first)
+        self.batches.append(table.count)
         self.published += [
-            (table.body(i), properties.decode(table.properties_of(i))) for i in range(first, last)
+            (table.body(i), properties.decode(table.properties_of(i))) for i in range(table.count)
         ]
 
     def die(self, *runs: tuple[int, int, int]) -> None:
@@ -366,4 +366,4 @@ def test_a_republished_letter_is_no_cycle() -> None:
     ):
         letters = Letters(queue, queue.config, 4076)  # type: ignore[arg-type]
         letters.add(block(published(raw) if kept else raw), 0, "expired", 5)
-        assert letters.keep("q2", 0) is kept
+        assert letters.wants("q2", 0) is kept

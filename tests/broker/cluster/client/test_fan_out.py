@@ -49,7 +49,7 @@ def fan_out(loop: Turns, queues: Queues) -> Publisher:
     whole = Selection(table, 0, 1)
     parts = [QueuePart(f"q{number}", whole, whole) for number in range(QUEUES)]
     for run in (parts, parts[:1]):
-        publisher._submit(RoutedRun("/", run, None), None, None, share, loop.told.append)
+        publisher._submit(RoutedRun("/", run, None), share, loop.told.append)
     return publisher
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from proton import UNDESCRIBED, Array, Data, Message, int32, symbol
 
-from warren_broker.cluster.client.letter_annotations import annotate
+from warren_broker.cluster.client.dead_letters import annotate
 from warren_machines.queue.annotation_values import read_annotations
 from warren_machines.queue.modify_command import Pairs
 from warren_wire.amqp091 import properties as codec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.broker.kernel import frames as f
-from warren_broker.cluster.client.publisher import RoutedRun
+from warren_broker.cluster.client.publisher import Publisher, RoutedRun
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.cluster.leader.letter_forwarder import (
     PROBE_MS,
@@ -98,6 +99,8 @@ class World:
             delays=lambda store: store == "delays",
             shares=SimpleNamespace(of=lambda key: key),
         )
+        publishing.forward = partial(Publisher.forward, publishing)
+        publishing._forward = partial(Publisher._forward, publishing)
         self.forwarders = LetterForwarders(queues, publishing, 4096, settings_of_node)
 
     def later(self, delay_ms: int, call: Any) -> Any:
