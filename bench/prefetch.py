@@ -10,9 +10,10 @@ import statistics
 import time
 from typing import Any, Final
 
+from pyspark_warren.claim_source import ClaimSource, claim_source
+
 from bench.peers import Warren
 from bench.report import show
-from pyspark_warren.claim_source import ClaimSource, claim_source
 from pyspark_warren.client import connect
 from pyspark_warren.options import parse_options
 from pyspark_warren.surroundings import Surroundings

@@ -12,7 +12,7 @@ from bench.processes import cpu_s, filed_bytes
 from bench.report import show
 from warren import Admin
 from warren.connection import Connection
-from warren.stages import SinkDriver, StageWriter, publish_batch, register_sink
+from warren.stages import SinkDriver, StageWriter, draw_epoch, publish_batch
 
 QUEUE = "rows"
 """The routing key of `memory_spark.block`."""
@@ -32,7 +32,7 @@ def staging() -> list[dict[str, Any]]:
         admin.declare_queue(QUEUE)
         for body_bytes in BODY_BYTES:
             made, count = block(body_bytes), BLOCKS[body_bytes]
-            driver = register_sink(connection, "bench", str(body_bytes))
+            driver = SinkDriver("bench", str(body_bytes), draw_epoch(connection))
             spent = []
             written = [filed_bytes(pid) for pid in warren.pids()]
             for number in range(BATCHES):

@@ -21,7 +21,7 @@ from pika import BlockingConnection, URLParameters
 
 from tools.structure import SOURCES
 from warren import ClaimReader, Connection, StageWriter
-from warren.stages import publish_batch, register_sink
+from warren.stages import SinkDriver, draw_epoch, publish_batch
 from warren_broker import config
 from warren_broker.node import Node
 from warren_wire.block import block_encoding
@@ -108,7 +108,7 @@ def walks(uri: str, recorder: Recorder, results: dict[str, Walk]) -> None:
     connection = Connection(uri)
     reader = ClaimReader(connection, QUEUE, "walker")
     number = reader.register().settled
-    driver = register_sink(connection, "walked", "1")
+    driver = SinkDriver("walked", "1", draw_epoch(connection))
 
     def claim() -> None:
         nonlocal number

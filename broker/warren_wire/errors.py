@@ -73,25 +73,11 @@ class NoRoute(Refusal):
     condition, http_status = "warren:no-route", 404
 
 
-class NoConsumers(Refusal):
-    """An immediate message that no consumer takes at once (basic.return)."""
-
-    reply_code, word, ends = 313, "NO_CONSUMERS", "channel"
-    condition, http_status = "amqp:not-found", 404
-
-
 class ConnectionForced(Refusal):
     """An operator, or the node's shutdown, closes the connection."""
 
     reply_code, word = 320, "CONNECTION_FORCED"
     condition, http_status, acts = "amqp:connection:forced", 503, "operator"
-
-
-class InvalidPath(Refusal):
-    """An invalid vhost name."""
-
-    reply_code, word = 402, "INVALID_PATH"
-    condition, http_status = "amqp:invalid-field", 400
 
 
 class AccessRefused(Refusal):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,6 @@ from warren_wire.name_patterns import BadPattern, Pattern
 from warren_wire.queue_values.config import QueueConfig
 
 Definition: TypeAlias = Mapping[str, Any]
-ApplyTo: TypeAlias = Literal["queues", "classic_queues", "quorum_queues", "exchanges", "all"]
 APPLY_TO: Final = ("all", "exchanges", "queues", "classic_queues", "quorum_queues")
 POLICY_PRIORITY_MAX: Final = (1 << 31) - 1
 """Bound of a policy's priority, on both sides of 0."""

@@ -19,7 +19,6 @@ from warren_wire.amqp091.fields import Field
 from warren_wire.kernel.properties import SECTIONS
 
 NAMES: Final = properties.NAMES
-FLAGS: Final[dict[str, int]] = {name: properties.flag(name) for name in NAMES}
 HEADER_FIELDS: Final = (
     "type",
     "string",

@@ -360,14 +360,6 @@ class Connection:
                 raise
             raise ConnectionLost(str(error)) from error
 
-    def skip_node(self, wire: Wire) -> None:
-        """Disconnect from this node: the next use connects to another one."""
-        with self.lock:
-            if self._wire is wire:
-                wire.abandon()
-                self._wire = None
-                self._turn += 1
-
     def _next(self, wire: Wire, receiver: _Receiver, deadline: float) -> memoryview | None:
         with self.lock:
             wire.run(lambda: bool(receiver.messages) or receiver.ended, deadline)

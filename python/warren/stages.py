@@ -1,7 +1,7 @@
 """Staged publishing: blocks stay invisible until their batch is published as a whole.
 
 A batch belongs to a run of a sink: the sink's name is permanent, and a run is new whenever batch
-numbers start again. A program that writes a run registers as its driver.
+numbers start again. A program that writes a run is its driver.
 """
 
 from __future__ import annotations
@@ -53,16 +53,6 @@ class SinkDriver:
 def draw_epoch(connection: Connection, *, timeout_s: float | None = None) -> int:
     """Draw a number above all that were drawn before in this cluster, for a `SinkDriver`."""
     return int(connection.request("POST", "/epochs", {}, timeout_s=timeout_s)["epoch"])
-
-
-def register_sink(
-    connection: Connection, sink: str, run: str, *, timeout_s: float | None = None
-) -> SinkDriver:
-    """Register the driver of a run.
-
-    Earlier drivers can no longer stage, publish or drop in a queue that this driver uses.
-    """
-    return SinkDriver(sink, run, draw_epoch(connection, timeout_s=timeout_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,10 +162,6 @@ class AddressShares(Generic[Item]):
         """How many items wait for a place."""
         return len(self._waits)
 
-    def held_by(self, host: str) -> int:
-        """Return how many places an address has."""
-        return self._held.count(shared_address(host))
-
     def wait(self, item: Item, host: str, now_ms: TimeMs) -> Item | None:
         """Have a new item wait; return the one that waits no longer instead: too many would."""
         address = shared_address(host)

@@ -80,20 +80,6 @@ class TooManyReads(Unavailable):
 
 
 @dataclass(eq=False, repr=False)
-class MalformedMessage(PeerError):
-    """Bytes from a peer that are not a Raft message."""
-
-    size: int
-    detail: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.size} bytes from a peer are not a Raft message ({self.detail}); "
-            "run the same version on every node"
-        )
-
-
-@dataclass(eq=False, repr=False)
 class MembershipRefused(UsageError):
     """A membership change that is not one safe step from the present membership.
 

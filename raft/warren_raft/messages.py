@@ -11,9 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from warren_raft.errors import MalformedMessage
 from warren_raft.types import EntryKind, GroupId, Index, MemberId, NodeId, Term, TimeMs
-from warren_wire.undecodable import UNDECODABLE
 
 WireEntry: TypeAlias = tuple[Term, EntryKind, TimeMs, bytes]
 """An entry inside Append: (term, kind, time_ms, data); its position gives its index."""
@@ -221,24 +219,3 @@ AnyRaftMessage: TypeAlias = (
     | EntryWanted
     | EntryIs
 )
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[AnyRaftMessage] = msgspec.msgpack.Decoder(AnyRaftMessage)
-
-
-def encode(message: AnyRaftMessage) -> bytes:
-    """Encode a message as MessagePack."""
-    return _encoder.encode(message)
-
-
-def encode_into(message: AnyRaftMessage, buffer: bytearray, offset: int) -> None:
-    """Encode into buffer[offset:], which is overwritten; the buffer grows as needed."""
-    _encoder.encode_into(message, buffer, offset)
-
-
-def decode(data: bytes | bytearray | memoryview) -> AnyRaftMessage:
-    """Invert `encode`; raises MalformedMessage."""
-    try:
-        return _decoder.decode(data)
-    except UNDECODABLE as error:
-        raise MalformedMessage(len(data), str(error)) from error

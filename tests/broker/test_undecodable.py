@@ -19,7 +19,7 @@ from warren_machines.queue import codec as queue_codec
 from warren_machines.queue import commands
 from warren_raft import messages
 from warren_raft.core import membership
-from warren_raft.errors import MalformedMessage, StorageError
+from warren_raft.errors import StorageError
 from warren_raft.runtime import log_identity
 from warren_raft.runtime.net import codec
 from warren_raft.storage import manifest, snapshot
@@ -60,7 +60,6 @@ MANIFEST = manifest.Manifest(groups=(manifest.GroupRow(1, (1, 1), b"", 1, TEXT, 
 VOTE = messages.Vote(1, TEXT, "b", 3, 10, 2)
 Case = tuple[Callable[[bytes], object], type[Exception], Any]
 CASES: dict[str, Case] = {
-    "Raft message": (messages.decode, MalformedMessage, VOTE),
     "Raft frame": (
         lambda data: codec.decode_raft(memoryview(headed(b"\x91\x92" + data + b"\x90"))),
         codec.BadFrame,

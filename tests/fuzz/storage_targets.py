@@ -21,7 +21,7 @@ from warren_machines.queue import commands, queue_snapshot
 from warren_machines.queue.machine import QueueMachine
 from warren_raft import messages
 from warren_raft.core import membership
-from warren_raft.errors import MalformedMessage, StorageError
+from warren_raft.errors import StorageError
 from warren_raft.index_set import Indexes
 from warren_raft.machine import Meta
 from warren_raft.runtime import log_identity
@@ -121,6 +121,14 @@ def _round_trip(decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]) 
     return play
 
 
+def _encode_raft(found: list[messages.AnyRaftMessage]) -> bytes:
+    return b"".join(codec.encode_raft(found))[codec.FRAME_HEADER_BYTES :]
+
+
+def _decode_raft(body: bytes) -> list[messages.AnyRaftMessage]:
+    return codec.decode_raft(memoryview(body))
+
+
 def _peer_message(data: bytes) -> None:
     found, rest = peer_messages.decode(data)
     again, same_rest = peer_messages.decode(b"".join(peer_messages.encode(found, rest)))
@@ -144,7 +152,7 @@ def _handshake(kind: type[msgspec.Struct]) -> Decoder:
 
 
 _PEERS: tuple[Decoder, ...] = (
-    (_round_trip(messages.decode, messages.encode), (MalformedMessage,)),
+    (_round_trip(_decode_raft, _encode_raft), (codec.BadFrame,)),
     (_peer_message, (peer_messages.MalformedPeerMessage,)),
     (_views, (fetched.MalformedPiece,)),
     (_pieces, (fetched.MalformedPiece,)),
@@ -170,7 +178,7 @@ def peers_seeds() -> Iterator[bytes]:
     ]
     return _numbered(
         [
-            [messages.encode(one) for one in _RAFT],
+            [_encode_raft([one]) for one in _RAFT],
             [b"".join(peer_messages.encode(one, b"blob")) for one in asked],
             [view + b"block", view],
             [fetched.encode_section_head(len(pieces)) + pieces],

@@ -14,7 +14,7 @@ from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.errors import Unavailable
 from warren.local import LocalCluster
-from warren.stages import StagedPart, StageWriter, publish_batch, register_sink
+from warren.stages import SinkDriver, StagedPart, StageWriter, draw_epoch, publish_batch
 from warren_wire.block.block import encode
 
 BODY = bytes(40_000)
@@ -31,7 +31,7 @@ def test_what_waits_too_long_for_an_alarm_says_so(tmp_path: Path) -> None:
     with LocalCluster(1, tmp_path, settings=settings) as cluster, cluster.connect() as connection:
         Admin(connection).declare_queue("q")
         eventually(lambda: "alarms: " in cluster.log(0), "the alarm")
-        driver = register_sink(connection, "sink", uuid.uuid4().hex)
+        driver = SinkDriver("sink", uuid.uuid4().hex, draw_epoch(connection))
         writer = StageWriter(connection, driver, batch=0, partition=0, timeout_s=1.0)
         with pytest.raises(Unavailable, match="no credit for 1 blocks.*alarm .memory, disk."):
             writer.write(block(0))
@@ -46,7 +46,7 @@ def test_a_stage_half_sent_when_the_disk_is_full_is_whole_when_there_is_space(
     place = mount(cluster.nodes[0].data_dir)
     with cluster, cluster.connect() as connection:
         Admin(connection).declare_queue("q")
-        driver = register_sink(connection, "sink", uuid.uuid4().hex)
+        driver = SinkDriver("sink", uuid.uuid4().hex, draw_epoch(connection))
         writer = StageWriter(connection, driver, batch=0, partition=0, timeout_s=PATIENCE_S)
         for number in range(5):
             writer.write(block(number))

@@ -24,7 +24,7 @@ from warren.claims import ClaimReader
 from warren.connection import Connection, _Receiver
 from warren.errors import AccessRefused, WarrenError
 from warren.local import LocalCluster
-from warren.stages import SinkDriver, StagedPart, StageWriter, publish_batch, register_sink
+from warren.stages import SinkDriver, StagedPart, StageWriter, draw_epoch, publish_batch
 from warren.uri import Address
 from warren_wire.block.block import encode
 
@@ -236,7 +236,7 @@ def test_the_client_logs_in_again_with_the_token_that_it_was_given(node: TokenNo
             node.key.token(sub="first", scope="rabbitmq.tag:monitoring rabbitmq.read:*/q")
         )
         assert connection._wire is not None
-        connection.skip_node(connection._wire)
+        connection._wire.abandon()
         assert Admin(connection).whoami().tags == ("monitoring",)
 
 
@@ -386,7 +386,7 @@ def test_claims_stages_and_management_by_token(node: TokenNode) -> None:
 
 
 def _stage(connection: Connection, block: bytes) -> tuple[SinkDriver, StagedPart]:
-    driver = register_sink(connection, "s", "run")
+    driver = SinkDriver("s", "run", draw_epoch(connection))
     with StageWriter(connection, driver, batch=1, partition=0) as writer:
         writer.write(block)
         return driver, writer.finish()

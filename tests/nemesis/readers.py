@@ -11,7 +11,7 @@ from nemesis.clients import World
 from warren.claims import Claim, ClaimReader, fetch_claim
 from warren.connection import Connection
 from warren.errors import Unavailable
-from warren.stages import SinkDriver, StagedPart, StageWriter, publish_batch, register_sink
+from warren.stages import SinkDriver, StagedPart, StageWriter, draw_epoch, publish_batch
 from warren_wire.block.block import Block
 from warren_wire.block.block_encoding import encode
 
@@ -159,7 +159,9 @@ class Stager(Working):
         self.idle = False
         with self.connect() as connection:
             if self._driver is None:
-                self._driver = register_sink(connection, self.name, "run", timeout_s=REQUEST_S)
+                self._driver = SinkDriver(
+                    self.name, "run", draw_epoch(connection, timeout_s=REQUEST_S)
+                )
             if not self._parts:
                 self._stage_all(connection)
             self._publish(connection)

@@ -38,7 +38,7 @@ from warren.errors import (
     Unroutable,
     UsageError,
 )
-from warren.stages import SinkDriver, StageWriter, drop_batch, publish_batch, register_sink
+from warren.stages import SinkDriver, StageWriter, draw_epoch, drop_batch, publish_batch
 from warren.wire import REPLIES_MAX
 from warren_broker.clients10 import connection_requests as asks
 from warren_wire import errors
@@ -434,7 +434,7 @@ def test_a_process_that_was_stopped_reads_what_came_before_it_gives_the_node_up(
 def test_stages_are_published_once_and_whole(node: FakeNode) -> None:
     node.cluster._DeclareQueue(queue_resource.DeclareQueueRequest("p"))
     with connect(node) as connection:
-        driver = register_sink(connection, "s", "run 1")
+        driver = SinkDriver("s", "run 1", draw_epoch(connection))
         parts = []
         for partition in (0, 1):
             with StageWriter(connection, driver, batch=7, partition=partition, attempt=3) as writer:
@@ -459,7 +459,7 @@ def test_a_stage_survives_its_node(cluster: FakeCluster, lost_after: int) -> Non
     for each in nodes:
         each.die_after[asks.StageBlock] = lost_after
     with connect(*nodes) as connection:
-        driver = register_sink(connection, "s", "r")
+        driver = SinkDriver("s", "r", draw_epoch(connection))
         writer = StageWriter(connection, driver, batch=0, partition=0, attempt=0, window_bytes=3000)
         for i in range(60):
             writer.write(make_block("q", b"%d" % i * 20))

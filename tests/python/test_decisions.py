@@ -24,7 +24,7 @@ from warren.errors import (
     UsageError,
 )
 from warren.local import LocalCluster
-from warren.stages import SettledClaim, StagedPart, publish_batch, register_sink
+from warren.stages import SettledClaim, SinkDriver, StagedPart, draw_epoch, publish_batch
 from warren_wire.block.block import Block
 
 pytestmark = pytest.mark.live
@@ -50,9 +50,9 @@ class Pipeline:
         self.source, self.target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("in", "out"))
         for name in (self.source, self.target):
             Admin(connection).declare_queue(name)
-        fill = register_sink(connection, "fill", "run")
+        fill = SinkDriver("fill", "run", draw_epoch(connection))
         publish_batch(connection, fill, 0, [stage(connection, fill, self.source, rows=ROWS)])
-        self.driver = register_sink(connection, "s", uuid.uuid4().hex)
+        self.driver = SinkDriver("s", uuid.uuid4().hex, draw_epoch(connection))
         self.restart()
 
     def restart(self) -> None:
@@ -106,7 +106,7 @@ def test_a_program_that_keeps_no_state_goes_on_where_it_stands(connection: Conne
     line.release()
     run = line.driver.run
     for step in range(8):
-        line.driver = register_sink(connection, "s", run)
+        line.driver = SinkDriver("s", run, draw_epoch(connection))
         reader = ClaimReader(connection, line.source, "r")
         number = reader.register().settled + 1
         held = reader.open(number, max_messages=7, max_bytes=1 << 20)
@@ -132,7 +132,7 @@ def test_what_was_not_published_is_given_back_and_never_published(connection: Co
     assert line.holds() == (20, 0, 0)
     with pytest.raises(BatchPast):
         line.stage()
-    line.driver = register_sink(connection, "s", "another")
+    line.driver = SinkDriver("s", "another", draw_epoch(connection))
     with pytest.raises(ClaimLost):
         line.publish(line.stage())
     assert line.holds() == (20, 0, 0)
@@ -145,7 +145,7 @@ def test_the_next_driver_of_the_reader_publishes_the_claim_as_another_batch(
     line = Pipeline(connection)
     part = line.stage()
     line.bind()
-    old, line.driver = line.driver, register_sink(connection, "s", "new checkpoint")
+    old, line.driver = line.driver, SinkDriver("s", "new checkpoint", draw_epoch(connection))
     old_claim = line.claim
     line.restart()
     assert line.publish(line.stage(7), 7) == 20
@@ -162,7 +162,7 @@ def test_a_batch_number_used_twice_settles_nothing(connection: Connection) -> No
     line = Pipeline(connection)
     part = line.stage()
     line.publish(part)
-    fill = register_sink(connection, "fill", "again")
+    fill = SinkDriver("fill", "again", draw_epoch(connection))
     publish_batch(connection, fill, 0, [stage(connection, fill, line.source, rows=ROWS)])
     line.restart()
     with pytest.raises(BatchConflict, match="other claims"):

@@ -25,7 +25,7 @@ from warren.claims import browse
 from warren.cli.app import app
 from warren.errors import Conflict, Fenced, NotFound, StageLost, Unavailable
 from warren.local import LocalCluster
-from warren.stages import SettledClaim, publish_batch, register_sink
+from warren.stages import SettledClaim, SinkDriver, draw_epoch, publish_batch
 from warren_wire.block import block as blocks
 
 pytestmark = pytest.mark.live
@@ -87,12 +87,12 @@ def test_the_command_line_with_a_claim_that_a_batch_decides_about(cluster: Local
     with cluster.connect() as connection:
         for name in ("bound", "out"):
             Admin(connection).declare_queue(name)
-        fill = register_sink(connection, "fill", "run")
+        fill = SinkDriver("fill", "run", draw_epoch(connection))
         publish_batch(connection, fill, 0, [stage(connection, fill, "bound")])
         reader = ClaimReader(connection, "bound", "driver")
         number = reader.register().settled + 1
         held = reader.open(number, max_messages=10, max_bytes=1 << 20).messages
-        driver = register_sink(connection, "s", "r 1")
+        driver = SinkDriver("s", "r 1", draw_epoch(connection))
         part = replace(stage(connection, driver, "out", 4), queues=(("out", 99),))
         with pytest.raises(StageLost):
             publish_batch(connection, driver, 4, [part], settles=[SettledClaim.of(reader, number)])
@@ -221,7 +221,7 @@ def test_stages_are_exact_while_nodes_are_killed(tmp_path: Path) -> None:
 
         with cluster.connect() as connection:
             Admin(connection).declare_queue("q")
-            driver = register_sink(connection, "s", "run")
+            driver = SinkDriver("s", "run", draw_epoch(connection))
             thread = threading.Thread(target=killer)
             thread.start()
             wanted = []

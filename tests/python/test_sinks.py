@@ -13,7 +13,7 @@ from warren import Admin, ClaimReader, Connection, StageWriter, stages
 from warren.claims import browse
 from warren.errors import BatchConflict, BatchPast, ClaimLost, Fenced, NotFound, StageLost
 from warren.local import LocalCluster
-from warren.stages import SinkDriver, StagedPart, drop_batch, publish_batch, register_sink
+from warren.stages import SinkDriver, StagedPart, draw_epoch, drop_batch, publish_batch
 from warren_wire.block.block import Block, encode
 
 pytestmark = pytest.mark.live
@@ -68,9 +68,9 @@ def test_a_zombie_driver_does_not_lose_the_batch_of_its_successor(
     connection: Connection, queue: str
 ) -> None:
     # The old one published attempts that were not there any more: 0 rows, and the batch was done.
-    old = register_sink(connection, "s", "run")
+    old = SinkDriver("s", "run", draw_epoch(connection))
     stale = stage(connection, old, queue)
-    new = register_sink(connection, "s", "run")
+    new = SinkDriver("s", "run", draw_epoch(connection))
     assert new.epoch > old.epoch
     part = stage(connection, new, queue)
     for zombie in (
@@ -85,7 +85,7 @@ def test_a_zombie_driver_does_not_lose_the_batch_of_its_successor(
 
 
 def test_a_delayed_delete_does_not_lose_the_batch(connection: Connection, queue: str) -> None:
-    driver = register_sink(connection, "s", "run")
+    driver = SinkDriver("s", "run", draw_epoch(connection))
     failed = stage(connection, driver, queue)
     part = stage(connection, driver, queue)
     drop_batch(connection, driver, 0, [failed])
@@ -97,14 +97,14 @@ def test_a_delayed_delete_does_not_lose_the_batch(connection: Connection, queue:
 def test_a_publish_that_is_repeated_says_what_was_published(
     connection: Connection, queue: str
 ) -> None:
-    driver = register_sink(connection, "s", "run")
+    driver = SinkDriver("s", "run", draw_epoch(connection))
     part = stage(connection, driver, queue)
     assert [publish_batch(connection, driver, 0, [part]) for _ in range(3)] == [100] * 3
     assert ready(connection, queue) == ROWS
 
 
 def test_what_is_not_staged_is_not_published(connection: Connection, queue: str) -> None:
-    driver = register_sink(connection, "s", "run")
+    driver = SinkDriver("s", "run", draw_epoch(connection))
     part = stage(connection, driver, queue)
     other = StagedPart(1, 12345, ((queue, 1),), 1, 10)
     with pytest.raises(StageLost, match="partition 1, attempt 12345 has nothing staged"):
@@ -127,7 +127,7 @@ def test_a_batch_run_again_in_another_order_is_there_once_and_other_rows_are_an_
 def publish_rows(
     connection: Connection, run: str, queue: str, rows: list[bytes], batch: int = 0, blocks: int = 3
 ) -> int:
-    driver = register_sink(connection, "s", run)
+    driver = SinkDriver("s", run, draw_epoch(connection))
     part = stage(connection, driver, queue, batch, rows, blocks)
     return publish_batch(connection, driver, batch, [part])
 
@@ -145,7 +145,7 @@ def test_a_new_run_counts_from_0_again_and_a_smaller_batch_of_a_run_is_an_error(
 def test_a_queue_that_was_deleted_with_its_stages_is_no_published_batch(
     connection: Connection, queue: str
 ) -> None:
-    driver = register_sink(connection, "s", "run")
+    driver = SinkDriver("s", "run", draw_epoch(connection))
     part = stage(connection, driver, queue)
     Admin(connection).delete_queue(queue)
     with pytest.raises(StageLost, match="was deleted"):
@@ -157,7 +157,7 @@ def test_a_batch_over_several_queues_is_published_by_each(connection: Connection
     names = [f"many-{i}-{uuid.uuid4().hex[:6]}" for i in range(20)]
     for name in names:
         Admin(connection).declare_queue(name, durable=False)
-    driver = register_sink(connection, "s", "run")
+    driver = SinkDriver("s", "run", draw_epoch(connection))
     parts = []
     for partition in range(2):
         with StageWriter(connection, driver, batch=0, partition=partition) as writer:
@@ -173,9 +173,9 @@ def test_a_batch_that_a_zombie_published_in_half_of_its_queues_is_in_each_once(
 ) -> None:
     other = f"{queue}-other"
     Admin(connection).declare_queue(other)
-    zombie = register_sink(connection, "s", "run")
+    zombie = SinkDriver("s", "run", draw_epoch(connection))
     staged = [stage(connection, zombie, name, partition=i) for i, name in enumerate((queue, other))]
-    driver = register_sink(connection, "s", "run")
+    driver = SinkDriver("s", "run", draw_epoch(connection))
     again = [stage(connection, driver, other, blocks=5, partition=4)]  # it has met one of them
     with pytest.raises(Fenced):
         publish_batch(connection, zombie, 0, staged)
@@ -197,7 +197,7 @@ def test_a_conflict_in_one_queue_does_not_keep_the_batch_from_the_others(
     for name in others:
         Admin(connection).declare_queue(name)
     publish_rows(connection, "run", queue, ROWS)
-    driver = register_sink(connection, "s", "run")
+    driver = SinkDriver("s", "run", draw_epoch(connection))
     parts = [
         stage(connection, driver, name, 0, ROWS[:7], 1, partition)
         for partition, name in enumerate((queue, *others))
@@ -212,7 +212,7 @@ def test_epochs_ascend_whoever_asks(cluster: LocalCluster) -> None:
     epochs = []
     for number in range(20):
         with cluster.connect() as connection:
-            epochs.append(register_sink(connection, f"s{number % 2}", "run").epoch)
+            epochs.append(SinkDriver(f"s{number % 2}", "run", draw_epoch(connection)).epoch)
     assert epochs == sorted(set(epochs))
 
 

@@ -12,7 +12,7 @@ from warren import Admin, Connection
 from warren.cli.app import app
 from warren.errors import Conflict, NotFound, PeerError, StageLost, UsageError
 from warren.local import LocalCluster
-from warren.stages import publish_batch, register_sink
+from warren.stages import SinkDriver, draw_epoch, publish_batch
 from warren_wire.admin.sinks import SINKS_LISTED_MAX
 
 pytestmark = pytest.mark.live
@@ -32,7 +32,7 @@ def test_runs_are_shown_by_every_node_with_their_batches(cluster: LocalCluster) 
         Admin(connection).declare_queue(queue, arguments={"x-queue-type": "quorum"})
         for batch in range(18):
             publish_rows(connection, "query-1", queue, [b"row"] * (batch + 1), batch, 1)
-        driver = register_sink(connection, "s", "query-2")
+        driver = SinkDriver("s", "query-2", draw_epoch(connection))
         part = stage(connection, driver, queue, 7, [b"row"] * 5)
         for i in range(3):
             with Connection(cluster.node_address(i)) as at:
@@ -74,7 +74,7 @@ def test_a_sink_is_forgotten_and_a_new_checkpoint_begins_clean(cluster: LocalClu
     with cluster.connect() as connection:
         admin = Admin(connection)
         admin.declare_queue(queue, arguments={"x-queue-type": "quorum"})
-        driver = register_sink(connection, "s", "old")
+        driver = SinkDriver("s", "old", draw_epoch(connection))
         publish_batch(connection, driver, 3, [stage(connection, driver, queue, 3, [b"row"] * 5)])
         part = stage(connection, driver, queue, 4, [b"row"] * 2)
         with pytest.raises(Conflict, match="attempts of batch 4 are staged"):
@@ -86,7 +86,7 @@ def test_a_sink_is_forgotten_and_a_new_checkpoint_begins_clean(cluster: LocalClu
             assert Admin(at).sinks(queue).total == 0
         with pytest.raises(StageLost):
             publish_batch(connection, driver, 4, [part])
-        new = register_sink(connection, "s", "new")
+        new = SinkDriver("s", "new", draw_epoch(connection))
         publish_batch(connection, new, 0, [stage(connection, new, queue, 0, [b"row"] * 7)])
         assert admin.queue(queue).messages_ready == 12
         publish_batch(connection, driver, 3, [stage(connection, driver, queue, 3, [b"row"] * 5)])

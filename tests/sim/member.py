@@ -11,6 +11,7 @@ from warren_raft import messages
 from warren_raft.core.raft_node import RaftNode
 from warren_raft.core.ready import Ready, Role
 from warren_raft.machine import Meta
+from warren_raft.runtime.net import codec
 from warren_raft.types import Entry, EntryKind
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class Member:
         if life < self.lives.get(sender, 0):
             return  # from a process that is known to have ended: its connection was closed
         if type(packet) is bytes:
-            packet = messages.decode(packet)
+            (packet,) = codec.decode_raft(memoryview(packet)[codec.FRAME_HEADER_BYTES :])
         self.node.step(packet, self.now())
         self.touch()
 
@@ -299,10 +300,10 @@ class Member:
 
     def send(self, batch: tuple[messages.AnyRaftMessage, ...]) -> None:
         """Pass messages to the network."""
-        codec = self.world.profile.codec
+        encoded = self.world.profile.codec
         for message in batch:
             self.world.checkers.sent(self, message)
-            packet = messages.encode(message) if codec else message
+            packet = b"".join(codec.encode_raft([message])) if encoded else message
             self.world.network.send(self.name, message.to, (self.life, packet))
 
     def apply(self, entry: Entry) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Mapping, Set
 from functools import partial
@@ -77,7 +76,6 @@ from warren_wire.arguments import (
     storable,
 )
 
-log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
 """Called once with a result of `amqp091.requests`, or with a Refusal."""
 

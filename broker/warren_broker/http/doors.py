@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
 import ssl
 import time
@@ -20,7 +19,6 @@ from warren_broker.http.replies import HttpRefusal, unavailable
 from warren_raft.address_shares import AddressShares
 from warren_raft.runtime.address_turns import AddressTurns
 
-log = logging.getLogger(__name__)
 HTTP_CONNECTIONS_MAX: Final = 512
 HTTP_STRANGERS_MAX: Final = 256
 """Connections before a login; the others are kept for clients that have logged in."""

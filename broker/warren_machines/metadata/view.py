@@ -26,17 +26,9 @@ class MetadataView:
             return None
         return found
 
-    def has_vhost(self, vhost: str) -> bool:
-        """Return whether the vhost exists."""
-        return vhost in self.state.scopes
-
     def grant(self, vhost: str, user: str) -> Grant | None:
         """Return the user's permissions in a vhost; None: it may not even enter."""
         return self.state.grants.get((vhost, user, None))
-
-    def topic_grant(self, vhost: str, user: str, exchange: str) -> Grant | None:
-        """Return the user's topic permissions; None: everything is allowed."""
-        return self.state.grants.get((vhost, user, exchange))
 
     # ------------------------------------------------------------ objects
 

@@ -162,11 +162,6 @@ def said_of(kind: type[msgspec.Struct]) -> dict[str, dict[str, Any]]:
     }
 
 
-def columns_of(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the columns of a table of these values: title and field."""
-    return {said["column"]: name for name, said in said_of(kind).items() if said.get("column")}
-
-
 # ------------------------------------------------------------------ routes
 
 Query: TypeAlias = Mapping[str, str]

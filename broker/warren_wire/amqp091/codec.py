@@ -12,7 +12,7 @@ from warren_wire.amqp091 import fields, methods
 from warren_wire.amqp091.methods import Method
 from warren_wire.errors import NotImplementedHere, SyntaxRefused
 
-FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT = 1, 2, 3, 8
+FRAME_METHOD, FRAME_HEADER, FRAME_BODY = 1, 2, 3
 FRAME_END = 0xCE
 FRAME_OVERHEAD_BYTES = 8
 """Type, channel and size before a frame's payload, and the end octet after it."""

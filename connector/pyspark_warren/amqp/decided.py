@@ -8,7 +8,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 Decision: TypeAlias = Literal["passed", "reject", "release"]
 PASSED: Final = "passed"
-REJECTED: Final = "reject"
 RELEASED: Final = "release"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -22,8 +21,6 @@ from pyspark_warren.amqp.spool.store import SpoolPlace, open_place
 from pyspark_warren.amqp.spool_offset import SpoolPosition
 from pyspark_warren.errors import BrokerUnavailableError, OptionError
 from pyspark_warren.options import Options
-
-log = logging.getLogger("pyspark_warren")
 
 PROBE_S: Final = 0.1
 """Interval of looking whether the queue is empty."""

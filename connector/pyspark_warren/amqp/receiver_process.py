@@ -39,8 +39,6 @@ from pyspark_warren.amqp.stdio import (
 )
 from pyspark_warren.errors import WarrenSparkError
 
-log = logging.getLogger("pyspark_warren")
-
 RECEIVER_CLOSE_S: Final = 10.0
 """How long the end may take: the spool's last write, the last acknowledgements."""
 WATCH_S: Final = 5.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -29,8 +28,6 @@ from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Loop, LoopStage, LoopTimer
-
-log = logging.getLogger(__name__)
 
 EFFECTS_RETRY_MS = 100
 """Interval between proposals that are refused during a leadership transfer."""

@@ -9,7 +9,6 @@ asked.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -34,7 +33,6 @@ from warren_wire import errors
 from warren_wire.admin import members as values
 from warren_wire.name_patterns import BadPattern, NameMatcher, Pattern
 
-log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
 """Called once with a value of `management.membership`, or with a Refusal."""
 LEADERLESS_MS = 3_000

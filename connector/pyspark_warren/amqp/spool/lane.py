@@ -83,7 +83,6 @@ class LaneWriter:
 
     def __init__(self, folder: LaneFolder, use: LaneUse, epoch: Epoch, files: LaneFiles) -> None:
         self._folder = folder
-        self._use = use
         self._epoch = epoch
         self._broken = ""
         self._files = list(files.files)
