@@ -10,48 +10,28 @@ import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
+import msgspec
+
+from warren.calls import AdminCalls, path_and_body
 from warren.connection import Connection
 from warren.errors import PeerError, Unavailable, UsageError, WarrenError
 from warren.wire import Request
+from warren_wire.admin import claims as m
 from warren_wire.amqp10.addresses import area_words
 from warren_wire.amqp10.fetched import Run, decode_piece
 from warren_wire.arguments import NAME_BYTES_MAX
 from warren_wire.block.layout import AREAS
 from warren_wire.queue_values.describe_command import ReadBy
-from warren_wire.queue_values.give_up_command import ORIGINS, AnyWay, Way
+from warren_wire.queue_values.give_up_command import AnyWay, Way
 
 CLAIM_MESSAGES_MAX = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """A reader's registration: epoch (newer ones fence older ones) and last settled claim.
-
-    starts  how often this reader has registered, this time included; 0: the cluster does not count
-    """
-
-    epoch: int
-    settled: int
-    starts: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The content of a claim.
-
-    open    False: nothing was ready, and no claim was opened
-    origin  of its messages: "ready"; "part": half of a claim that was divided; "alone": a message
-            that has failed alone before, see `ClaimReader.give_up`
-    """
-
-    number: int
-    messages: int
-    size_bytes: int
-    open: bool
-    origin: str = ORIGINS[0]
+Registration: TypeAlias = m.ReaderRegistered
+Claim: TypeAlias = m.ClaimOpened
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +87,7 @@ class StepTaken:
     claim: Claim | None
 
 
-class ClaimReader:
+class ClaimReader(AdminCalls):
     """A named reader of one queue, as its driver sees it.
 
     epoch  the epoch of `register`; None before. A driver that continues an earlier registration may
@@ -119,7 +99,7 @@ class ClaimReader:
     ) -> None:
         if not reader or len(reader) > 255:
             raise UsageError(f"reader {reader!r}: a name has 1 to 255 characters")
-        self.connection = connection
+        super().__init__(connection)
         self.queue = queue
         self.reader = reader
         self.epoch = epoch
@@ -134,12 +114,11 @@ class ClaimReader:
                      itself
         """
         # One name for all attempts: a delayed attempt must not fence the driver when it arrives.
-        body = {"call": uuid.uuid4().hex, "go_on_after": go_on_after}
-        if expires_ms:
-            body["expires_ms"] = expires_ms
-        answer = self.connection.request("POST", self._path(), body)
-        self.epoch = int(answer["epoch"])
-        return Registration(self.epoch, int(answer["settled"]), int(answer.get("starts", 0)))
+        call = uuid.uuid4().hex
+        request = m.RegisterReaderRequest(self.queue, self.reader, call, go_on_after, expires_ms)
+        registered = self.ask(request)
+        self.epoch = registered.epoch
+        return registered
 
     def open(
         self,
@@ -158,8 +137,7 @@ class ClaimReader:
                     even when messages have arrived, and it must be settled before the next one
         raises      ClaimLost for any other number (settled, released, expired, too far); Fenced
         """
-        asked = self._opening(number, max_messages, max_bytes, ttl_ms, {"keep_empty": keep_empty})
-        return _claim(self.connection.request(*asked))
+        return self.ask(self._opening(number, max_messages, max_bytes, ttl_ms, keep_empty))
 
     def settle_and_open(
         self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0
@@ -234,11 +212,11 @@ class ClaimReader:
         Raises ClaimLost when one of them expired or was released: none is settled then, and its
         messages may be read again. `register(go_on_after=number)` continues after them.
         """
-        return int(self.connection.request(*self._settling(number))["messages"])
+        return self.ask(self._settling(number))
 
     def renew(self) -> None:
         """Renew claims: those with a ttl expire after that time from now. A sign of life, too."""
-        self.connection.request("POST", self._path("/renew"), {"epoch": self.registered_epoch()})
+        self.ask(m.RenewClaimsRequest(self.queue, self.reader, self.registered_epoch()))
 
     def release(self, number: int = 0, *, failed: bool = False, undecided: bool = False) -> int:
         """Release claim `number`: its messages become ready (0: all, and forget the reader).
@@ -251,13 +229,8 @@ class ClaimReader:
         undecided  release it although it is not known whether its batch was published
         returns    the number of messages released
         """
-        body = {
-            "epoch": self.registered_epoch(),
-            "number": number,
-            "failed": failed,
-            "undecided": undecided,
-        }
-        return int(self.connection.request("POST", self._path("/release"), body)["messages"])
+        named = (self.queue, self.reader, number, self.registered_epoch())
+        return self.ask(m.ReleaseClaimRequest(*named, failed, undecided))
 
     def give_up(self, number: int, way: Way, *, in_row_max: int, drop: bool = False) -> int:
         """Take all messages out of claim `number`, which stays open, for a batch without rows.
@@ -277,14 +250,8 @@ class ClaimReader:
         return self._give_up(number, way, in_row_max=in_row_max, drop=drop)
 
     def _give_up(self, number: int, way: AnyWay, *, in_row_max: int, drop: bool) -> int:
-        body = {
-            "epoch": self.registered_epoch(),
-            "number": number,
-            "way": way,
-            "in_row_max": in_row_max,
-            "drop": drop,
-        }
-        return int(self.connection.request("POST", self._path("/give_up"), body)["messages"])
+        named = (self.queue, self.reader, number, self.registered_epoch())
+        return self.ask(m.GiveUpRequest(*named, way, in_row_max, drop))
 
     def registered_epoch(self) -> int:
         """Return the epoch; raises UsageError when not registered."""
@@ -293,29 +260,27 @@ class ClaimReader:
         return self.epoch
 
     def _opening(
-        self, number: int, max_messages: int, max_bytes: int, ttl_ms: int, more: dict[str, bool]
-    ) -> Request:
+        self,
+        number: int,
+        max_messages: int,
+        max_bytes: int,
+        ttl_ms: int,
+        keep_empty: bool = False,
+        ahead: bool = False,
+    ) -> m.OpenClaimRequest:
         """Return the request of `open`."""
         if max_messages < 1 or max_bytes < 1:
             raise UsageError(
                 f"a claim of {max_messages} messages, {max_bytes} bytes: both must be 1 or more"
             )
-        body = {
-            "epoch": self.registered_epoch(),
-            "max_messages": min(max_messages, CLAIM_MESSAGES_MAX),
-            "max_bytes": max_bytes,
-            "ttl_ms": ttl_ms,
-            **more,
-        }
-        return "PUT", self._path(f"/claims/{number}"), body
+        named = (self.queue, self.reader, number, self.registered_epoch())
+        most = min(max_messages, CLAIM_MESSAGES_MAX)
+        return m.OpenClaimRequest(*named, most, max_bytes, ttl_ms, keep_empty, ahead)
 
-    def _settling(self, number: int) -> Request:
+    def _settling(self, number: int) -> m.SettleClaimsRequest:
         """Return the request of `settle`."""
-        return "POST", self._path("/settle"), {"epoch": self.registered_epoch(), "number": number}
-
-    def _path(self, tail: str = "") -> str:
-        """Return a path below the reader's."""
-        return reader_path(self.queue, self.reader) + tail
+        named = (self.queue, self.reader, number, self.registered_epoch())
+        return m.SettleClaimsRequest(*named)
 
 
 def take_steps(
@@ -332,11 +297,10 @@ def take_steps(
 
 def _requests(connection: Connection, step: ReaderStep) -> list[Request]:
     reader = ClaimReader(connection, step.queue, step.reader, step.epoch)
-    asked = [reader._settling(step.settles)] if step.settles else []
+    asked = [path_and_body(reader._settling(step.settles))] if step.settles else []
     if step.opens:
         limits = (step.max_messages, step.max_bytes, step.ttl_ms)
-        more = {"ahead": True} if step.ahead else {}
-        asked.append(reader._opening(step.opens, *limits, more))
+        asked.append(path_and_body(reader._opening(step.opens, *limits, ahead=step.ahead)))
     return asked
 
 
@@ -351,19 +315,8 @@ def _taken(step: ReaderStep, answers: list[Any]) -> StepTaken | WarrenError:
         if isinstance(opened, Unavailable):
             return opened
         if not isinstance(opened, WarrenError):
-            return StepTaken(messages, _claim(opened))
+            return StepTaken(messages, msgspec.convert(opened, Claim))
     return StepTaken(messages, None)
-
-
-def _claim(answer: Any) -> Claim:
-    """Parse the answer to the request of `ClaimReader.open`."""
-    return Claim(
-        int(answer["number"]),
-        int(answer["messages"]),
-        int(answer["size_bytes"]),
-        bool(answer["open"]),
-        str(answer.get("origin", ORIGINS[0])),
-    )
 
 
 def reader_path(queue: str, reader: str) -> str:

@@ -22,19 +22,12 @@ from warren.waiting import until
 from warren_wire.admin import members as m
 from warren_wire.admin.members import (
     Forgetting,
-    LeaderMove,
-    LeaderMoved,
     MemberInfo,
     MembersChanged,
-    Moving,
-    NodeInfo,
-    NodeLeaders,
     NodeStatus,
     QueueMembers,
-    QueueName,
     QuorumCritical,
     Rebalanced,
-    Resized,
     Resizing,
 )
 from warren_wire.admin.requests import AdminRequest
@@ -319,24 +312,3 @@ def _left(seen: NodeStatus) -> str:
     parts += ["it is being forgotten"] if node.forgetting else []
     parts += [f"{m.name}: {describe_member(m.member)}" for m in seen.moving[:1]]
     return ", ".join(parts) or "it is not done"
-
-
-__all__ = [
-    "Forgetting",
-    "LeaderMove",
-    "LeaderMoved",
-    "MemberInfo",
-    "MembersChanged",
-    "MembershipCalls",
-    "Moving",
-    "NodeInfo",
-    "NodeLeaders",
-    "NodeStatus",
-    "QueueMembers",
-    "QueueName",
-    "QuorumCritical",
-    "Rebalanced",
-    "Resized",
-    "Resizing",
-    "describe_member",
-]

@@ -12,10 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
+from warren.calls import AdminCalls
 from warren.claims import ClaimReader
 from warren.connection import Connection
 from warren.errors import BatchConflict, UsageError
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
+from warren_wire.admin import claims as m
 from warren_wire.arguments import NAME_BYTES_MAX
 
 ATTEMPT_BITS = 62
@@ -45,14 +47,10 @@ class SinkDriver:
             if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
                 raise UsageError(f"{what} {name!r}: a name has 1 to {NAME_BYTES_MAX} bytes")
 
-    def path(self, tail: str = "") -> str:
-        """Return a path below the run's."""
-        return f"/sinks/{quote(self.sink, safe='')}/runs/{quote(self.run, safe='')}{tail}"
-
 
 def draw_epoch(connection: Connection, *, timeout_s: float | None = None) -> int:
     """Draw a number above all that were drawn before in this cluster, for a `SinkDriver`."""
-    return int(connection.request("POST", "/epochs", {}, timeout_s=timeout_s)["epoch"])
+    return AdminCalls(connection).ask(m.DrawEpochRequest(), timeout_s=timeout_s).epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,14 +207,12 @@ def publish_batch(
         return 0
     total = 0
     conflict: BatchConflict | None = None
-    for path, body in _requests(driver, batch, parts, True):
-        if claims:
-            body["settles"] = [asdict(claim) for claim in claims]
-        if driver.expires_ms:
-            body["expires_ms"] = driver.expires_ms
+    settled = tuple(asdict(claim) for claim in claims)
+    run = (driver.sink, driver.run, driver.epoch, batch)
+    for rows in _rows(parts, True):
+        request = m.PublishBatchRequest(*run, rows, settled, driver.expires_ms)
         try:
-            answer = connection.request("POST", path, body, timeout_s=timeout_s)
-            total += int(answer["published"])
+            total += AdminCalls(connection).ask(request, timeout_s=timeout_s)
         except BatchConflict as error:
             # Raised last: a caller that accepts it assumes that the other queues have published.
             conflict = error
@@ -229,28 +225,26 @@ def drop_batch(
     connection: Connection, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]
 ) -> None:
     """Drop only these parts of an aborted batch; harmless when there is nothing."""
-    for path, body in _requests(driver, batch, parts, False):
-        connection.request("DELETE", path, body)
+    for rows in _rows(parts, False):
+        request = m.DropBatchRequest(driver.sink, driver.run, driver.epoch, batch, rows)
+        AdminCalls(connection).ask(request)
 
 
-def _requests(
-    driver: SinkDriver, batch: int, parts: Iterable[StagedPart], counted: bool
-) -> Iterator[tuple[str, dict[str, object]]]:
-    """Return path and body of each request; counted: with the number of blocks per attempt."""
+def _rows(parts: Iterable[StagedPart], counted: bool) -> Iterator[dict[str, str]]:
+    """Return the rows of each request by queue; counted: with the number of blocks per attempt."""
     rows: dict[str, list[str]] = {}
     for part in parts:
         for name, blocks in part.queues:
             row = f"{part.partition}:{part.attempt}"
             rows.setdefault(name, []).append(f"{row}:{blocks}" if counted else row)
-    path = driver.path(f"/batches/{batch}")
     queues: dict[str, str] = {}
     size = 0
     for name in sorted(rows):
         text = ",".join(rows[name])
         if queues and size + len(text) > REQUEST_BYTES:
-            yield path, {"epoch": driver.epoch, "queues": queues}
+            yield queues
             queues, size = {}, 0
         queues[name] = text
         size += len(text) + len(name)
     if queues:
-        yield path, {"epoch": driver.epoch, "queues": queues}
+        yield queues

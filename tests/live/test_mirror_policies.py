@@ -17,8 +17,8 @@ from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import Unavailable, WarrenError
 from warren.local import LocalCluster
-from warren.membership import QueueMembers
 from warren.uri import Address
+from warren_wire.admin.members import QueueMembers
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 WAIT_S = PATIENCE_S

@@ -21,7 +21,7 @@ from warren.admin import Admin
 from warren.connection import Connection
 from warren.errors import Unavailable
 from warren.local import LocalCluster
-from warren.membership import QueueMembers
+from warren_wire.admin.members import QueueMembers
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 WAIT_S = PATIENCE_S

@@ -12,6 +12,7 @@ import pytest
 
 from tests.python.test_sinks import ready, stage
 from warren import Admin, ClaimReader, Connection
+from warren.calls import AdminCalls
 from warren.errors import (
     BatchConflict,
     BatchPast,
@@ -25,6 +26,7 @@ from warren.errors import (
 )
 from warren.local import LocalCluster
 from warren.stages import SettledClaim, SinkDriver, StagedPart, draw_epoch, publish_batch
+from warren_wire.admin.claims import PublishBatchRequest
 from warren_wire.block.block import Block
 
 pytestmark = pytest.mark.live
@@ -222,21 +224,18 @@ def test_nodes_and_drivers_are_killed_and_the_checkpoint_is_lost(cluster: LocalC
             killer = threading.Timer(rng.uniform(0, 0.02), cluster.kill, [victim])
             killer.start()
             try:
-                connection.request(
-                    "POST",
-                    line.driver.path("/batches/0"),
+                run = (line.driver.sink, line.driver.run, line.driver.epoch, 0)
+                rows = {line.target: f"{part.partition}:{part.attempt}:{part.blocks}"}
+                settles = (
                     {
-                        "epoch": line.driver.epoch,
-                        "queues": {line.target: f"{part.partition}:{part.attempt}:{part.blocks}"},
-                        "settles": [
-                            {
-                                "queue": line.source,
-                                "reader": "r",
-                                "number": line.number,
-                                "epoch": line.claim.epoch,
-                            }
-                        ],
+                        "queue": line.source,
+                        "reader": "r",
+                        "number": line.number,
+                        "epoch": line.claim.epoch,
                     },
+                )
+                AdminCalls(connection).ask(
+                    PublishBatchRequest(*run, rows, settles),
                     timeout_s=rng.choice((0.01, 0.03, 60)),
                 )
             except Unavailable:

@@ -32,7 +32,6 @@ from warren_wire.admin.vhosts import (
     DeleteVhostRequest,
     GetVhostRequest,
     ListVhostsRequest,
-    ProtectVhostRequest,
     PutVhostRequest,
 )
 from warren_wire.errors import PreconditionFailed
@@ -157,11 +156,6 @@ async def _delete_vhost(call: HttpCall) -> HttpReply:
     return done(reply)
 
 
-async def _protect_vhost(call: HttpCall) -> HttpReply:
-    await call.ask(ProtectVhostRequest(call.names[0], call.method == "POST"))
-    return HttpReply(204)
-
-
 # ------------------------------------------------------------------ permissions
 
 
@@ -215,7 +209,6 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/vhosts", GET=_list_vhosts),
     http_route("/vhosts/:vhost/start/:node", POST=_start_vhost),
     http_route("/vhosts/:vhost", GET=_get_vhost, PUT=_put_vhost, DELETE=_delete_vhost),
-    http_route("/vhosts/:vhost/deletion/protection", POST=_protect_vhost, DELETE=_protect_vhost),
     http_route(
         "/permissions/:vhost/:user",
         PUT=_put_grant(permissions.PutPermissionsRequest),

@@ -16,7 +16,7 @@ from warren_broker.http.frames import ApiListener
 from warren_broker.http.messages import open_channel
 from warren_broker.http.overview import RABBITMQ_VERSION, node_statistics, overview
 from warren_broker.http.replies import HttpReply, bad_request, not_authorised, object_not_found
-from warren_broker.http.routing_table import Answering, HttpRoute, http_route
+from warren_broker.http.routing_table import HttpRoute, http_route
 from warren_broker.http.whole_cluster import alarms_by_node, nodes_alive
 from warren_broker.process.certificate_ends import CertificateUnreadable, read_ends
 from warren_machines.metadata.runtime_parameters import CLUSTER_NAME
@@ -24,7 +24,6 @@ from warren_wire.admin import members as m
 from warren_wire.admin.overview import GetOverviewRequest, ListAlarmsRequest
 from warren_wire.admin.parameters import PutGlobalParameterRequest
 from warren_wire.admin.queues import ListQueuesRequest
-from warren_wire.admin.requests import AdminRequest
 
 # ------------------------------------------------------------------ cluster
 
@@ -78,54 +77,6 @@ async def _get_node(call: HttpCall) -> HttpReply:
     found = await call.get(m.GetNodeRequest(*call.names))
     alarms, said = await alarms_by_node(call), await node_statistics(call)
     return HttpReply(200, _shown_node(found["node"], alarms, said))
-
-
-async def _forget_node(call: HttpCall) -> HttpReply:
-    await call.ask(m.ForgetNodeRequest(*call.names))
-    return HttpReply(204)
-
-
-def _node_change(kind: type[m.NodeRequest[m.NodeStatus]]) -> Answering:
-    async def changed(call: HttpCall) -> HttpReply:
-        found = await call.ask(kind(*call.names))
-        return HttpReply(found.status, found.body)
-
-    return changed
-
-
-async def _rebalance(call: HttpCall) -> HttpReply:
-    await call.ask(m.RebalanceQueuesRequest())
-    return HttpReply(204)
-
-
-# ------------------------------------------------------------------ members of quorum queues
-
-
-async def _members(call: HttpCall) -> HttpReply:
-    vhost, queue = call.names
-    return HttpReply(200, await call.get(m.GetMembersRequest(queue), vhost=vhost))
-
-
-def _member_change(kind: type[AdminRequest[Any]], status: int) -> Answering:
-    (route,) = kind.ROUTES
-
-    async def changed(call: HttpCall) -> HttpReply:
-        vhost, queue = call.names
-        given = call.chosen(*kind.__struct_encode_fields__)
-        await call.send(route, {**given, "queue": queue}, vhost=vhost)
-        return HttpReply(status)
-
-    return changed
-
-
-def _resize(kind: type[AdminRequest[Any]]) -> Answering:
-    (route,) = kind.ROUTES
-
-    async def resized(call: HttpCall) -> HttpReply:
-        given = call.chosen(*kind.__struct_encode_fields__)
-        return HttpReply(200, (await call.send(route, {**given, "node": call.names[0]})).body)
-
-    return resized
 
 
 # ------------------------------------------------------------------ health checks
@@ -241,11 +192,6 @@ def _ending(file: str, now: datetime, until: datetime) -> list[str]:
         ]
     except CertificateUnreadable as error:
         return [str(error)]
-
-
-async def _quorum_critical(call: HttpCall) -> HttpReply:
-    reply = await call.ask(m.CheckQuorumCriticalRequest(*call.names))
-    return HttpReply(reply.status, reply.body)
 
 
 async def _in_service(call: HttpCall) -> HttpReply:
@@ -403,9 +349,7 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/deprecated-features", GET=_empty),
     http_route("/deprecated-features/used", GET=_empty),
     http_route("/nodes", GET=_list_nodes),
-    http_route("/nodes/:node", GET=_get_node, DELETE=_forget_node),
-    http_route("/nodes/:node/drain", POST=_node_change(m.DrainNodeRequest)),
-    http_route("/nodes/:node/revive", POST=_node_change(m.ReviveNodeRequest)),
+    http_route("/nodes/:node", GET=_get_node),
     http_route("/nodes/:node/memory", GET=_memory),
     http_route("/nodes/:node/memory/relative", GET=_relative_memory),
     http_route("/reset", DELETE=_reset),
@@ -413,23 +357,6 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/aliveness-test/:vhost", GET=_alive),
     http_route("/healthchecks/node", GET=_node_health),
     http_route("/healthchecks/node/:node", GET=_node_health),
-    http_route("/rebalance/queues", POST=_rebalance),
-    http_route(
-        "/queues/quorum/replicas/on/:node/grow",
-        POST=_resize(m.GrowNodeRequest),
-    ),
-    http_route(
-        "/queues/quorum/replicas/on/:node/shrink",
-        DELETE=_resize(m.ShrinkNodeRequest),
-    ),
-    http_route("/queues/quorum/:vhost/:queue/status", GET=_members),
-    http_route(
-        "/queues/quorum/:vhost/:queue/replicas/add", POST=_member_change(m.AddMemberRequest, 202)
-    ),
-    http_route(
-        "/queues/quorum/:vhost/:queue/replicas/delete",
-        DELETE=_member_change(m.DeleteMemberRequest, 204),
-    ),
     http_route(f"{_CHECKS}/alarms", GET=_alarms),
     http_route(f"{_CHECKS}/local-alarms", GET=_local_alarms),
     http_route(f"{_CHECKS}/port-listener/:port", GET=_port_listener),
@@ -438,7 +365,6 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route(f"{_CHECKS}/virtual-hosts", GET=_ok),
     http_route(f"{_CHECKS}/metadata-store/initialized", GET=_ok),
     http_route(f"{_CHECKS}/metadata-store/initialized/with-data", GET=_ok),
-    http_route(f"{_CHECKS}/node-is-quorum-critical", GET=_quorum_critical),
     http_route(f"{_CHECKS}/below-node-connection-limit", GET=_below_limit),
     http_route(f"{_CHECKS}/reached-target-cluster-size", GET=_reached_size),
     http_route(f"{_CHECKS}/is-in-service", GET=_in_service),

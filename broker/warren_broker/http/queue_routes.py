@@ -28,7 +28,6 @@ from warren_wire.admin.queues import (
     DeclareQueueRequest,
     DeleteQueueRequest,
     ListQueuesRequest,
-    PurgeQueueRequest,
     QueueInfo,
 )
 from warren_wire.admin.requests import said_of
@@ -204,11 +203,6 @@ async def _delete(call: HttpCall) -> HttpReply:
     return done(await call.ask(DeleteQueueRequest(name, unused, empty), vhost=vhost))
 
 
-async def _purge(call: HttpCall) -> HttpReply:
-    vhost, name = call.names
-    return done(await call.ask(PurgeQueueRequest(name), vhost=vhost))
-
-
 async def _act(call: HttpCall) -> HttpReply:
     """Refuse an action as RabbitMQ 4.3 does, which knows none any more."""
     call.must_administer()
@@ -245,6 +239,5 @@ ROUTES: tuple[HttpRoute, ...] = (
     http_route("/queues/:vhost/:queue", GET=_get, PUT=_put, DELETE=_delete),
     http_route("/queues/:vhost/:queue/bindings", GET=_bindings),
     http_route("/queues/:vhost/:queue/actions", POST=_act),
-    http_route("/queues/:vhost/:queue/contents", DELETE=_purge),
     http_route("/queues/:vhost/:queue/get", POST=_messages),
 )

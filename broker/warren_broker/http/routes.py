@@ -17,22 +17,29 @@ from warren_broker.http import (
 )
 from warren_broker.http.calls import HttpCall, done
 from warren_broker.http.replies import HttpReply
-from warren_broker.http.routing_table import Answering, HttpRoute, http_route, joined
+from warren_broker.http.routing_table import HttpRoute, http_route, joined
 from warren_wire.admin import resources
 from warren_wire.admin.requests import AdminRequest, AdminRoute
 
 
-def forwarded(route: AdminRoute, kind: type[AdminRequest[Any]]) -> Answering:
-    """Answer a request as the node answers it: the fields are in the path and the body."""
-    keys = kind.__struct_encode_fields__ if route.body else ()
+def forwarded(route: AdminRoute, kind: type[AdminRequest[Any]]) -> HttpRoute:
+    """Return the path of a route, answered as the node answers it."""
+    names = route.names
+    at = [part[1:] for part in route.http.split("/") if part.startswith(":")]
+    keys = [key for key in kind.__struct_encode_fields__ if key not in (*names, *route.fixed)]
+    keys.remove("token")
 
     async def answered(call: HttpCall) -> HttpReply:
-        given = call.chosen(*keys) if route.body else {}
-        fields = {**given, **dict(zip(route.names, call.names, strict=True))}
-        reply = await call.send(route, {k: v for k, v in fields.items() if k not in route.fixed})
-        return HttpReply(200, reply.body) if route.method == "GET" else done(reply)
+        given = dict(zip(at, call.names, strict=True))
+        fields = call.chosen(*keys) if route.body and keys else {}
+        fields |= {name: given[name] for name in names}
+        vhost = None if "vhost" in names else given.get("vhost")
+        reply = await call.send(route, fields, vhost=vhost)
+        if route.shows:
+            return HttpReply(route.status or reply.status, reply.body)
+        return done(reply) if route.status is None else HttpReply(route.status)
 
-    return answered
+    return http_route(route.http, **{route.method: answered})
 
 
 ROUTES: tuple[HttpRoute, ...] = joined(
@@ -45,9 +52,5 @@ ROUTES: tuple[HttpRoute, ...] = joined(
     *binding_routes.ROUTES,
     *access_routes.ROUTES,
     *parameter_routes.ROUTES,
-    *(
-        http_route(f"/{'/'.join(route.pattern)}", **{route.method: forwarded(route, kind)})
-        for route, kind in resources.ROUTES.values()
-        if route.http
-    ),
+    *(forwarded(route, kind) for route, kind in resources.ROUTES.values() if route.http),
 )

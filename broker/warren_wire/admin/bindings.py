@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from warren_wire.admin.requests import AdminRequest, route
+from warren_wire.admin.requests import AdminRequest, Text, route
 from warren_wire.arguments import ARGUMENT_DEPTH_MAX
 from warren_wire.errors import InvalidArgument
 from warren_wire.undecodable import UNDECODABLE, nested_deeper
@@ -89,10 +89,10 @@ class ListBindingsRequest(AdminRequest[list[dict[str, Any]]], frozen=True, renam
     """Return the bindings that match; None: any. Answer: Listed (BindingInfo)."""
 
     ROUTES: ClassVar = (route("GET /bindings"),)
-    source: str | None = None
-    queue: str | None = None
-    exchange: str | None = None
-    routing_key: str | None = None
+    source: Text | None = None
+    queue: Text | None = None
+    exchange: Text | None = None
+    routing_key: Text | None = None
 
     def checked(self) -> Self:
         """See the base class."""

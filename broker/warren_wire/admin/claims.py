@@ -47,11 +47,14 @@ def _batch_route(shown: str) -> AdminRoute:
 
 
 class ReaderRegistered(Result, frozen=True):
-    """The reader's new epoch, its last settled claim, and how often it has registered."""
+    """A reader's registration: epoch (newer ones fence older ones) and last settled claim.
+
+    starts  how often this reader has registered, this time included
+    """
 
     epoch: Number
     settled: Number
-    starts: Number
+    starts: Number = 0
 
 
 class EpochDrawn(Result, frozen=True):
@@ -64,7 +67,8 @@ class ClaimOpened(Result, frozen=True):
     """The content of a claim.
 
     open    False when nothing was ready, with ahead not enough, and no claim was opened
-    origin  of its messages: "ready", or "part" or "alone" of a claim that was given up
+    origin  of its messages: "ready"; "part": half of a claim that was divided; "alone": a message
+            that has failed alone before, see `GiveUpRequest`
     """
 
     number: Number

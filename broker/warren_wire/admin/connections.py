@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
-from warren_wire.admin.requests import AdminRequest, Name, Secret, route
+from warren_wire.admin.requests import AdminRequest, Name, Text, route
 from warren_wire.admin.statistics import NodeSamples
 from warren_wire.errors import InvalidArgument
 
@@ -150,11 +150,15 @@ class ListConnectionsRequest(AdminRequest[list[ConnectionInfo]], frozen=True):
     """
 
     ROUTES: ClassVar = (route("GET /connections"),)
-    vhost: str = ""
-    user: str = ""
-    name: str = ""
+    vhost: Text = ""
+    user: Text = ""
+    name: Text = ""
     channels: bool = False
     samples: bool = False
+
+    def checked(self) -> Self:
+        """See the base class."""
+        return msgspec.structs.replace(self, samples=self.samples and bool(self.name))
 
 
 class ListConsumersRequest(AdminRequest[list[ConsumerInfo]], frozen=True):
@@ -165,8 +169,8 @@ class ListConsumersRequest(AdminRequest[list[ConsumerInfo]], frozen=True):
     """
 
     ROUTES: ClassVar = (route("GET /consumers"),)
-    vhost: str = ""
-    queue: str = ""
+    vhost: Text = ""
+    queue: Text = ""
 
 
 class EndConnectionRequest(AdminRequest[None], frozen=True, rename={"name": "connection"}):
@@ -177,7 +181,7 @@ class EndConnectionRequest(AdminRequest[None], frozen=True, rename={"name": "con
 
     ROUTES: ClassVar = (route("DELETE /connections/:connection"),)
     name: Name
-    reason: Secret = ""
+    reason: Text = ""
 
     def checked(self) -> Self:
         """See the base class."""

@@ -258,6 +258,7 @@ class Criticality(Result, frozen=True):
 MEMBERSHIPS = ("promotable",)
 """The supported ones of RabbitMQ's values; `voter` and `non_voter` are not."""
 _QUEUE = "/queues/quorum/:queue"
+_OF_VHOST = "/queues/quorum/:vhost/:queue"
 _ON_NODE = "/queues/quorum/replicas/on/:node"
 _CRITICAL = "/health/checks/node-is-quorum-critical"
 
@@ -283,7 +284,7 @@ class GetMembersRequest(MembersRequest[QueueMembers], frozen=True):
     Answer: QueueMembers, with role, entries behind, and bytes of a snapshot being sent.
     """
 
-    ROUTES: ClassVar = (route(f"GET {_QUEUE}/status"),)
+    ROUTES: ClassVar = (route(f"GET {_QUEUE}/status", http=f"{_OF_VHOST}/status"),)
 
 
 class AddMemberRequest(MembersRequest[MembersChanged], frozen=True):
@@ -293,7 +294,14 @@ class AddMemberRequest(MembersRequest[MembersChanged], frozen=True):
     and for a node that is down or drained.
     """
 
-    ROUTES: ClassVar = (route(f"POST {_QUEUE}/replicas/add", "administrator"),)
+    ROUTES: ClassVar = (
+        route(
+            f"POST {_QUEUE}/replicas/add",
+            "administrator",
+            http=f"{_OF_VHOST}/replicas/add",
+            status=202,
+        ),
+    )
     node: NodeName
     membership: str = "promotable"
 
@@ -310,7 +318,9 @@ class DeleteMemberRequest(MembersRequest[MembersChanged], frozen=True):
     would be lost.
     """
 
-    ROUTES: ClassVar = (route(f"DELETE {_QUEUE}/replicas/delete", body=True),)
+    ROUTES: ClassVar = (
+        route(f"DELETE {_QUEUE}/replicas/delete", body=True, http=f"{_OF_VHOST}/replicas/delete"),
+    )
     node: NodeName
 
 
@@ -345,7 +355,9 @@ class GrowNodeRequest(PatternsRequest[Resizing], frozen=True):
     strategy  even: only queues with an even number of members
     """
 
-    ROUTES: ClassVar = (route(f"POST {_ON_NODE}/grow", "administrator"),)
+    ROUTES: ClassVar = (
+        route(f"POST {_ON_NODE}/grow", "administrator", http=True, status=200, shows=True),
+    )
     node: NodeName
     strategy: Literal["all", "even"]
     membership: str = "promotable"
@@ -364,7 +376,9 @@ class ShrinkNodeRequest(AdminRequest[Resizing], frozen=True):
     errors_only  name only the failures
     """
 
-    ROUTES: ClassVar = (route(f"DELETE {_ON_NODE}/shrink", body=True),)
+    ROUTES: ClassVar = (
+        route(f"DELETE {_ON_NODE}/shrink", body=True, http=True, status=200, shows=True),
+    )
     node: NodeName
     errors_only: bool = False
 
@@ -375,7 +389,7 @@ class RebalanceQueuesRequest(PatternsRequest[Rebalanced], frozen=True):
     A repeated call moves what has not moved. Answer: Rebalanced.
     """
 
-    ROUTES: ClassVar = (route("POST /rebalance/queues", "administrator"),)
+    ROUTES: ClassVar = (route("POST /rebalance/queues", "administrator", http=True),)
 
 
 # ------------------------------------------------------------------ requests about nodes
@@ -405,7 +419,7 @@ class DrainNodeRequest(NodeRequest[NodeStatus], frozen=True):
     Until it is revived, or until it restarts. Answer: NodeStatus.
     """
 
-    ROUTES: ClassVar = (route("POST /nodes/:node/drain", "administrator"),)
+    ROUTES: ClassVar = (route("POST /nodes/:node/drain", "administrator", http=True, shows=True),)
 
 
 class ReviveNodeRequest(NodeRequest[NodeStatus], frozen=True):
@@ -414,7 +428,7 @@ class ReviveNodeRequest(NodeRequest[NodeStatus], frozen=True):
     Refused: 404, 409.
     """
 
-    ROUTES: ClassVar = (route("POST /nodes/:node/revive", "administrator"),)
+    ROUTES: ClassVar = (route("POST /nodes/:node/revive", "administrator", http=True, shows=True),)
 
 
 class ForgetNodeRequest(NodeRequest[Forgetting], frozen=True):
@@ -424,7 +438,7 @@ class ForgetNodeRequest(NodeRequest[Forgetting], frozen=True):
     the answer. Its data directory can never join this cluster again.
     """
 
-    ROUTES: ClassVar = (route("DELETE /nodes/:node"),)
+    ROUTES: ClassVar = (route("DELETE /nodes/:node", http=True),)
 
 
 class CheckQuorumCriticalRequest(AdminRequest[QuorumCritical], frozen=True):
@@ -435,6 +449,6 @@ class CheckQuorumCriticalRequest(AdminRequest[QuorumCritical], frozen=True):
 
     ROUTES: ClassVar = (
         route(f"GET {_CRITICAL}/:node"),
-        route(f"GET {_CRITICAL}"),
+        route(f"GET {_CRITICAL}", http=True),
     )
     node: NodeName | None = None

@@ -11,6 +11,7 @@ from warren_wire.admin.requests import (
     Name,
     Number,
     Result,
+    Text,
     checked_pattern,
     count,
     route,
@@ -213,10 +214,10 @@ class ListQueuesRequest(AdminRequest[list[QueueInfo]], frozen=True):
     """
 
     ROUTES: ClassVar = (route("GET /queues"),)
-    after: str = ""
+    after: Text = ""
     count: Annotated[int, msgspec.Meta(ge=0, le=999_999_999)] = 0
-    pattern: str = ""
-    name: str = ""
+    pattern: Text = ""
+    name: Text = ""
     counts: bool = True
 
     def checked(self) -> Self:
@@ -256,7 +257,9 @@ class PurgeQueueRequest(QueueRequest[int], frozen=True):
     Answer: MessagesCounted.
     """
 
-    ROUTES: ClassVar = (route("DELETE /queues/:queue/messages"),)
+    ROUTES: ClassVar = (
+        route("DELETE /queues/:queue/messages", http="/queues/:vhost/:queue/contents"),
+    )
     count_key: ClassVar[str] = "message_count"
 
 

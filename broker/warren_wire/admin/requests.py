@@ -113,7 +113,9 @@ Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 NodeName: TypeAlias = Annotated[
     str, msgspec.Meta(min_length=1, extra={"remedy": "GET /nodes shows the names"})
 ]
-Secret: TypeAlias = Annotated[str, msgspec.Meta(extra={"secret": True})]
+Text: TypeAlias = Annotated[str, msgspec.Meta(extra={"long": True})]
+"""A string of any length."""
+Secret: TypeAlias = Annotated[str, msgspec.Meta(extra={"long": True, "secret": True})]
 """A string of any length that no error text shows."""
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=INT64_MAX)]
@@ -162,6 +164,11 @@ def said_of(kind: type[msgspec.Struct]) -> dict[str, dict[str, Any]]:
     }
 
 
+def columns_of(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the columns of a table of these values: title and field."""
+    return {said["column"]: name for name, said in said_of(kind).items() if said.get("column")}
+
+
 # ------------------------------------------------------------------ routes
 
 Query: TypeAlias = Mapping[str, str]
@@ -183,7 +190,11 @@ class AdminRoute(NamedTuple):
     bytes_max  of the body as it came, in whatever encoding
     body       fields are in a body, not in the query
     whole      the field that is the body itself; "": the body is a map
-    http       the HTTP API has the same path, and answers as the node does
+    http       path at which the HTTP API answers as the node does, a change without a body; where
+               it has a `:vhost` that the request has not, that is the connection's. "": it has no
+               such path
+    status     of that answer; None: the node's
+    shows      that answer has the node's body
     """
 
     method: str
@@ -194,7 +205,9 @@ class AdminRoute(NamedTuple):
     parts_max: int
     body: bool
     whole: str
-    http: bool
+    http: str
+    status: int | None
+    shows: bool
 
     @property
     def shown(self) -> str:
@@ -286,14 +299,32 @@ def route(
     parts_max: int = BODY_PARTS_MAX,
     body: bool | None = None,
     whole: str = "",
-    http: bool = False,
+    http: bool | str = "",
+    status: int | None = None,
+    shows: bool = False,
     **fixed: Any,
 ) -> AdminRoute:
-    """Return the route of a method and a path, such as `GET /users/:user`; see `AdminRoute`."""
+    """Return the route of a method and a path, such as `GET /users/:user`; see `AdminRoute`.
+
+    http  True: the same path
+    """
     method, _, path = shown.partition(" ")
     reads = method in ("PUT", "POST") if body is None else body
     pattern = tuple(path[1:].split("/"))
-    return AdminRoute(method, pattern, fixed, tag, bytes_max, parts_max, reads, whole, http)
+    at = path if http is True else http or ""
+    return AdminRoute(
+        method,
+        pattern,
+        fixed,
+        tag,
+        bytes_max,
+        parts_max,
+        reads,
+        whole,
+        at,
+        status,
+        shows or method == "GET",
+    )
 
 
 # ------------------------------------------------------------------ reading
@@ -386,7 +417,7 @@ def _checked(key: str, where: str, value: Any, field: inspect.Field) -> Any:
         if value not in wanted.values:
             known = ", ".join(map(str, wanted.values))
             raise InvalidArgument(f"{key}={value[:40]!r}: one of {known} is expected")
-    elif isinstance(wanted, inspect.StrType) and "secret" not in said:
+    elif isinstance(wanted, inspect.StrType) and "long" not in said:
         if wanted.min_length and not value:
             raise InvalidArgument(f"{where} is empty; {said.get('remedy', 'choose one')}")
         checked_name(key, value)

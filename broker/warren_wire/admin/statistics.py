@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import msgspec
 
-from warren_wire.admin.requests import AdminRequest, route
+from warren_wire.admin.requests import AdminRequest, Text, route
 
 DEFAULT_EXCHANGE: Final = "amq.default"
 """As which the default exchange, which has no name, is asked for, as in RabbitMQ's HTTP API."""
@@ -60,8 +60,12 @@ class StatisticsRequest(AdminRequest[list[QueueStatistics]], frozen=True):
     samples  with those that the nodes have kept; of one that is named
     """
 
-    name: str = ""
+    name: Text = ""
     samples: bool = False
+
+    def checked(self) -> Self:
+        """See the base class."""
+        return msgspec.structs.replace(self, samples=self.samples and bool(self.name))
 
 
 class GetQueueStatisticsRequest(StatisticsRequest, frozen=True):

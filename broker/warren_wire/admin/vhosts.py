@@ -93,8 +93,8 @@ class ProtectVhostRequest(AdminRequest[None], frozen=True):
     """Have a vhost refuse its deletion, or permit it again; 404. Answer: Performed."""
 
     ROUTES: ClassVar = (
-        route("POST /vhosts/:vhost/deletion/protection", "administrator", on=True),
-        route("DELETE /vhosts/:vhost/deletion/protection", on=False),
+        route("POST /vhosts/:vhost/deletion/protection", "administrator", http=True, on=True),
+        route("DELETE /vhosts/:vhost/deletion/protection", http=True, on=False),
     )
     vhost: Name
     on: bool = True

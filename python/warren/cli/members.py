@@ -11,7 +11,7 @@ from warren.cli import output
 from warren.cli.long_command import WAIT_S, LongCall, long_command
 from warren.cli.queues import queues
 from warren.cli.target import Json, Queue, Uri, connect
-from warren.membership import MembersChanged, QueueMembers, Resizing
+from warren_wire.admin.members import MembersChanged, QueueMembers, Resizing
 
 __all__ = ["queues"]
 

@@ -11,7 +11,8 @@ from warren.cli import output
 from warren.cli.long_command import LongCall, long_command
 from warren.cli.members import Node
 from warren.cli.target import Json, Uri, connect
-from warren.membership import NodeInfo, NodeStatus, describe_member
+from warren.membership import describe_member
+from warren_wire.admin.members import NodeInfo, NodeStatus
 
 EXIT_CRITICAL = 69
 """The exit code of `rabbitmq-queues check_if_node_is_quorum_critical` (sysexits: unavailable)."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.status import Status
 
 from warren.cli import output
-from warren.membership import NodeStatus, QueueMembers, Rebalanced, describe_member
+from warren.membership import describe_member
+from warren_wire.admin.members import NodeStatus, QueueMembers, Rebalanced
 
 NAMED_MAX = 3
 """Limit of members or queues named at a time."""

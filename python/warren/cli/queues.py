@@ -13,7 +13,9 @@ from warren.cli.long_command import LongCall, long_command
 from warren.cli.target import Json, Queue, Uri, address_of, connect, shovel_uri
 from warren.errors import NotFound, UsageError
 from warren.shovels import moved_so_far
+from warren_wire.admin.delayed import DelayedInfo
 from warren_wire.admin.queues import QueueInfo
+from warren_wire.admin.requests import columns_of
 
 queues = typer.Typer(
     no_args_is_help=True, help="List, show, declare, delete, purge queues, move messages."
@@ -25,19 +27,7 @@ def list_queues(uri: Uri = None, json: Json = False) -> None:
     """List all queues of the vhost."""
     with connect(uri) as connection:
         found = Admin(connection).queues()
-    columns = {
-        "queue": "name",
-        "type": "type",
-        "leader": "leader",
-        "ready": "messages_ready",
-        "unacked": "messages_unacknowledged",
-        "claimed": "messages_claimed",
-        "staged": "messages_staged",
-        "delayed": "messages_delayed",
-        "dlx": "messages_dlx",
-        "consumers": "consumer_count",
-    }
-    output.listing(found, json, columns)
+    output.listing(found, json, columns_of(QueueInfo))
 
 
 @queues.command()
@@ -183,15 +173,7 @@ def delayed(
     """List a queue's delayed messages, the one that is ready first at the top."""
     with connect(uri) as connection:
         found = Admin(connection).delayed_messages(queue, count)
-    columns = {
-        "id": "id",
-        "ready at": "ready_at",
-        "exchange": "exchange",
-        "key": "routing_key",
-        "message id": "message_id",
-        "bytes": "size_bytes",
-    }
-    output.listing(found, json, columns)
+    output.listing(found, json, columns_of(DelayedInfo))
 
 
 @queues.command("drop-delayed")

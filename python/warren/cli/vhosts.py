@@ -9,6 +9,8 @@ import typer
 from warren.admin import Admin
 from warren.cli import output
 from warren.cli.target import Json, Uri, connect
+from warren_wire.admin.requests import columns_of
+from warren_wire.admin.vhosts import VhostInfo
 
 vhosts = typer.Typer(no_args_is_help=True, help="List, add, delete, trace virtual hosts.")
 Vhost = Annotated[str, typer.Argument(help="the vhost's name")]
@@ -20,18 +22,7 @@ def list_vhosts(uri: Uri = None, json: Json = False) -> None:
     """List the vhosts that the user may use; all of them with the tag `monitoring`."""
     with connect(uri) as connection:
         found = Admin(connection).vhosts()
-    output.listing(
-        found,
-        json,
-        {
-            "vhost": "name",
-            "description": "description",
-            "tags": "tags",
-            "default queue type": "default_queue_type",
-            "tracing": "tracing",
-            "protected": "protected_from_deletion",
-        },
-    )
+    output.listing(found, json, columns_of(VhostInfo))
 
 
 @vhosts.command()

@@ -49,6 +49,19 @@ def test_keys_that_are_absent_or_none_have_their_defaults() -> None:
     assert operator == ReleaseClaimRequest("q", "r", 0, -1)
 
 
+@pytest.mark.parametrize("path", ["/connections", "/statistics/queues", "/statistics/vhosts"])
+def test_samples_are_of_what_is_named(path: str) -> None:
+    """Of each there are up to 17 KB on each node."""
+    one: Any = parse_request("GET", f"{path}?name=x&samples=true", None)
+    every: Any = parse_request("GET", f"{path}?samples=true", None)
+    assert (one.samples, every.samples) == (True, False)
+
+
+def test_a_pattern_may_be_longer_than_a_name() -> None:
+    asked: Any = parse_request("GET", f"/queues?pattern={'a' * 300}", None)
+    assert asked.pattern == "a" * 300
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "text"),
     [
