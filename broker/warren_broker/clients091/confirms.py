@@ -1,37 +1,23 @@
 """The ledger from publish sequence numbers to confirms, as ranges.
 
-The unit is the batch: the consecutive messages of one Publish request. Routing decides
-which parts of it go to which queue; every queue answers for its part. In the usual case every part
-is the whole batch and no work is done per message; otherwise a counter per message holds the number
-of answers still expected.
+The unit is the batch: the consecutive messages of one Publish request (`PartAnswers`).
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from warren_broker.access.requests import Token
+from warren_broker.clients.part_answers import ConfirmedPart, PartAnswers
 from warren_machines.queue.commands import SessionId
 from warren_wire.kernel import MessageTable
 
 Ranges: TypeAlias = list[tuple[int, int]]
 """Closed ranges (first, last), ascending, disjoint, neighbours joined."""
-
-
-class ConfirmedPart(Protocol):
-    """Some of the messages first <= i < last of a table; a kernel Selection is one."""
-
-    first: int
-    last: int
-    indices: array[int] | None
-
-    def __len__(self) -> int:
-        """How many."""
 
 
 class CheckedRun(msgspec.Struct, frozen=True):
@@ -61,23 +47,6 @@ class PublishingChannel(Protocol):
 
 
 PublisherT = TypeVar("PublisherT", bound=PublishingChannel)
-
-
-@dataclass(slots=True)
-class Batch:
-    """Messages first … last (closed sequence numbers) that are not all confirmed.
-
-    parts      positions relative to the batch of what each answer is for; None: all of it
-    waits      answers to come; with `left`: of parts not answered
-    left       answers to come per message; None: every part is the whole batch
-    """
-
-    first: int
-    last: int
-    routed: bool = False
-    parts: list[Sequence[int] | None] = field(default_factory=list)
-    waits: int = 0
-    left: array[int] | None = None
 
 
 class Confirms(msgspec.Struct, frozen=True):
@@ -111,7 +80,7 @@ class PublishLedger:
 
     def __init__(self) -> None:
         self.next_seq = 1
-        self.batches: dict[int, Batch] = {}
+        self.batches: dict[int, PartAnswers] = {}
         self.refused = False
         self.acked = 0
         self._acked: Ranges = []
@@ -125,10 +94,7 @@ class PublishLedger:
     @property
     def unconfirmed(self) -> int:
         """The messages that are not answered; visits each batch."""
-        return sum(
-            one.last - one.first + 1 if one.left is None else sum(map(bool, one.left))
-            for one in self.batches.values()
-        )
+        return sum(one.open for one in self.batches.values())
 
     @property
     def tells(self) -> bool:
@@ -137,10 +103,9 @@ class PublishLedger:
 
     def published(self, count: int) -> int:
         """Number `count` messages; the first one's sequence number names their batch."""
-        assert count > 0, count
         first = self.next_seq
         self.next_seq = first + count
-        self.batches[first] = Batch(first, self.next_seq - 1)
+        self.batches[first] = PartAnswers(count)
         return first
 
     def routed(self, first: int, parts: Sequence[ConfirmedPart], table_first: int) -> list[int]:
@@ -149,26 +114,11 @@ class PublishLedger:
         table_first  the position in the table of the batch's first message
         """
         batch = self.batches[first]
-        assert not batch.routed, first
-        batch.routed = True
-        count = batch.last - batch.first + 1
-        batch.waits = len(parts)
-        if [len(part) for part in parts].count(count) == len(parts):
-            batch.parts = [None] * len(parts)
-            if parts:
-                return []
-            self._ack(batch.first, batch.last)
-            del self.batches[first]
-            return list(range(count))
-        batch.left = array("I", bytes(4 * count))
-        batch.parts = [_positions(part, table_first) for part in parts]
-        for positions in batch.parts:
-            assert positions is not None
-            for at in positions:
-                batch.left[at] += 1
-        nowhere = [at for at, left in enumerate(batch.left) if not left]
+        nowhere = batch.route(parts, table_first)
         for at in nowhere:
             self._ack(first + at, first + at)
+        if batch.done:
+            del self.batches[first]
         return nowhere
 
     def answered(
@@ -181,46 +131,18 @@ class PublishLedger:
         batch = self.batches.get(first)
         if batch is None:
             return  # refused by another queue before
-        batch.waits -= 1
-        assert batch.waits >= 0, (first, part)
-        positions = batch.parts[part]
-        if batch.left is None:
-            if ok or refused is None:
-                self._answered_whole(batch, ok)
-                return
-            count = batch.last - batch.first + 1
-            batch.left = array("I", [batch.waits + 1]) * count
-            batch.parts = [range(count)] * len(batch.parts)
-            positions = range(count)
-        assert positions is not None
-        self._answered_each(
-            batch, positions, set(positions if refused is None else refused) if not ok else set()
-        )
-        if not batch.waits:
+        accepted, denied = batch.answer(part, ok, refused)
+        if batch.done:
             del self.batches[first]
-
-    def _answered_whole(self, batch: Batch, ok: bool) -> None:
-        if not ok:
-            self._nack(batch.first, batch.last)
-        elif not batch.waits:
-            self._ack(batch.first, batch.last)
+        if accepted is batch.whole:
+            self._ack(first, first + batch.count - 1)
+        elif denied is batch.whole:
+            self._nack(first, first + batch.count - 1)
         else:
-            return
-        del self.batches[batch.first]
-
-    def _answered_each(self, batch: Batch, positions: Sequence[int], refused: set[int]) -> None:
-        left = batch.left
-        assert left is not None
-        first = batch.first
-        for at in positions:
-            if at in refused:
-                if left[at]:
-                    self._nack(first + at, first + at)
-                left[at] = 0
-            elif left[at]:
-                left[at] -= 1
-                if not left[at]:
-                    self._ack(first + at, first + at)
+            for at in accepted:
+                self._ack(first + at, first + at)
+            for at in denied:
+                self._nack(first + at, first + at)
 
     def _ack(self, first: int, last: int) -> None:
         self.acked += last - first + 1
@@ -231,12 +153,10 @@ class PublishLedger:
         _join(self._nacked, first, last)
 
     def _lowest_unconfirmed(self) -> int:
-        for batch in self.batches.values():
-            if batch.left is None or not batch.routed:
-                return batch.first
-            for at, left in enumerate(batch.left):
-                if left:
-                    return batch.first + at
+        for first, batch in self.batches.items():
+            at = batch.lowest_open()
+            if at is not None:
+                return first + at
         return self.next_seq
 
     def take(self) -> Confirms | None:
@@ -282,12 +202,6 @@ def nowhere(parts: Sequence[ConfirmedPart], first: int, last: int) -> list[int]:
             range(part.first, part.last) if part.indices is None else part.indices
         )
     return sorted(left)
-
-
-def _positions(part: ConfirmedPart, table_first: int) -> Sequence[int]:
-    if part.indices is None:
-        return range(part.first - table_first, part.last - table_first)
-    return array("I", [at - table_first for at in part.indices])
 
 
 def _join(ranges: Ranges, first: int, last: int) -> None:

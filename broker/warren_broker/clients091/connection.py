@@ -12,8 +12,8 @@ from typing import Any
 
 from warren_broker.access import requests
 from warren_broker.access.connection_config import ConnectionConfig
+from warren_broker.clients.part_answers import ConfirmedPart
 from warren_broker.clients091 import consume, item_order, negotiation, publish
-from warren_broker.clients091.confirms import ConfirmedPart
 from warren_broker.clients091.state import Channel, ChannelFault, ConnectionState, TableRun
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_wire import errors

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
+
+import msgspec
 
 from warren_broker.access.message_checks import first_refused
 from warren_broker.admin.caller import Answer, Asker
 from warren_broker.clients.client_counts import PublishCounts
+from warren_broker.clients.part_answers import PartAnswers
 from warren_broker.clients10 import link_requests
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.counting.counters import AMQP_10
@@ -26,9 +28,7 @@ NAMED_BYTES: Final = 150
 class _PublishedRun:
     """The messages of one request on their way to their queues.
 
-    left    answers to come for each message
-    failed  messages that a queue did not take, or that have their outcome
-    open    messages without an outcome
+    open  messages without an outcome
     """
 
     def __init__(
@@ -37,8 +37,6 @@ class _PublishedRun:
         self._asker = asker
         self._request = request
         self._answer = answer
-        self._left = array("H", bytes(2 * request.table.count))
-        self._decided = bytearray(request.table.count)
         self._open = request.table.count
         self._counts = PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost)
 
@@ -53,10 +51,7 @@ class _PublishedRun:
             if refusal is None:
                 return
             end = last + 1 if request.anonymous else table.count
-            self._open -= end - last
-            for at in range(last, end):
-                self._decided[at] = 1
-            self._tell(link_requests.PublishOutcomes(refused=[(last, refusal)]))
+            self._tell(link_requests.PublishOutcomes(refused=[(last, refusal)]), end - last)
             first = end
 
     def _checked(self, first: int) -> tuple[int, errors.Refusal | None]:
@@ -77,34 +72,33 @@ class _PublishedRun:
         broker = asker.broker
         self._counts.received(last - first, not request.settled)
         queues: list[str] = []
-        selections: list[Selection] = []
+        answers = PartAnswers(last - first)
 
         def tap(parts: list[QueuePart]) -> None:
             queues.extend(part.name for part in parts)
 
         def routed(parts: list[Selection], kept: int) -> None:
-            unroutable = self._counts.routed(parts, 0, first, last)
-            selections.extend(parts)
-            for part in parts:
-                for at in part:
-                    self._left[at] += 1
-            if unroutable:
-                lost = [at for at in range(first, last) if not self._left[at]]
-                self._decide(lost)
+            self._counts.routed(parts, 0, first, last)
+            lost = [first + at for at in answers.route(parts, first)]
+            if lost:
                 if request.settled:
                     self._counts.dropped(len(lost))
                 else:
                     self._counts.answered(0, len(lost))
-                self._tell(link_requests.PublishOutcomes(released=lost))
+                self._tell(link_requests.PublishOutcomes(released=lost), len(lost))
 
         def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
-            if ok:
-                self._taken(selections[part])
-                return
-            positions = list(selections[part])
-            not_taken = set(positions if refused is None else refused)
-            self._rejected(queues[part], sorted(not_taken))
-            self._taken(at for at in positions if at not in not_taken)
+            positions = None if refused is None else [at - first for at in refused]
+            accepted, rejected = answers.answer(part, ok, positions)
+            if rejected:
+                by = self._rejected_by(queues[part])
+                told = [(first + at, by) for at in rejected]
+                self._tell(link_requests.PublishOutcomes(rejected=told), len(told))
+            if accepted:
+                if not request.settled:
+                    self._counts.answered(len(accepted), 0)
+                taken = [first + at for at in accepted] if first else accepted
+                self._tell(link_requests.PublishOutcomes(accepted=taken), len(taken))
 
         broker.publishing.publish(
             asker.vhost,
@@ -121,46 +115,15 @@ class _PublishedRun:
             refused=self._answer,
         )
 
-    def _taken(self, positions: Iterable[int]) -> None:
-        accepted = []
-        for at in positions:
-            self._left[at] -= 1
-            if not self._left[at] and not self._decided[at]:
-                accepted.append(at)
-        if accepted:
-            if not self._request.settled:
-                self._counts.answered(len(accepted), 0)
-            self._decide(accepted)
-            self._tell(link_requests.PublishOutcomes(accepted=accepted))
-
-    def _rejected(self, queue: str, positions: Sequence[int]) -> None:
+    def _rejected_by(self, queue: str) -> link_requests.RejectedBy:
         broker = self._asker.broker
         record = broker.definitions.state.queue(self._asker.vhost, queue)
-        gone = record is None or broker.queues.absent(record)
-        by = link_requests.RejectedBy(queue, gone)
-        fresh = [at for at in positions if not self._decided[at]]
-        if fresh:
-            self._decide(fresh)
-            self._tell(link_requests.PublishOutcomes(rejected=[(at, by) for at in fresh]))
+        return link_requests.RejectedBy(queue, record is None or broker.queues.absent(record))
 
-    def _decide(self, positions: Sequence[int]) -> None:
-        self._open -= len(positions)
-        for at in positions:
-            self._decided[at] = 1
-
-    def _tell(self, outcomes: link_requests.PublishOutcomes) -> None:
-        if self._open:
-            self._answer(outcomes)
-        else:
-            self._answer(
-                link_requests.PublishOutcomes(
-                    outcomes.accepted,
-                    outcomes.released,
-                    outcomes.rejected,
-                    outcomes.refused,
-                    last=True,
-                )
-            )
+    def _tell(self, outcomes: link_requests.PublishOutcomes, count: int) -> None:
+        """Tell outcomes of so many messages; with the last of them, that it is the last."""
+        self._open -= count
+        self._answer(outcomes if self._open else msgspec.structs.replace(outcomes, last=True))
 
 
 def _publish(asker: Asker, request: link_requests.PublishMessages, answer: Answer) -> None:
