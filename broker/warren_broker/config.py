@@ -29,6 +29,7 @@ from warren_broker.settings.http_settings import ManagementSettings
 from warren_broker.settings.metrics_settings import PrometheusSettings
 from warren_broker.settings.static_shovels import StaticShovel, check_static
 from warren_broker.settings.token_settings import TokenSettings
+from warren_raft.runtime.config import HEARTBEAT_MS, SUSPECT_AFTER_MS
 from warren_wire.amqp091.codec import FRAME_BYTES_MIN
 from warren_wire.block.layout import BLOCK_BYTES_MAX, LARGEST_BODY_BYTES
 from warren_wire.certificate_login import CertificateLogin, From, SanType
@@ -266,8 +267,8 @@ class AlarmSettings(_Table):
 class Raft(_Table):
     """Failure detection between nodes, files of the log; times in milliseconds."""
 
-    heartbeat_ms: int = Field(100, ge=10, le=60_000)
-    suspect_after_ms: int = Field(2000, ge=20, le=600_000)
+    heartbeat_ms: int = Field(HEARTBEAT_MS, ge=10, le=60_000)
+    suspect_after_ms: int = Field(SUSPECT_AFTER_MS, ge=20, le=600_000)
     unauthenticated_max: int = Field(
         256, ge=1, le=100_000, description="handshakes from addresses that are no peer's"
     )

@@ -11,6 +11,10 @@ from warren_wire.tls.contexts import TlsFiles
 
 Address = tuple[str, int]
 
+HEARTBEAT_MS = 100
+"""The usual `heartbeat_ms`."""
+SUSPECT_AFTER_MS = 2_000
+"""The usual `suspect_after_ms`."""
 PEER_BACKLOG_BYTES = 256 << 20
 """Much more than what Raft's messages and answers let wait for a peer that reads."""
 
@@ -61,8 +65,8 @@ class HostConfig:
     data_dir: Path
     advertise: Address | None = None
     raft: RaftConfig = field(default_factory=RaftConfig)
-    heartbeat_ms: int = 100
-    suspect_after_ms: int = 1000
+    heartbeat_ms: int = HEARTBEAT_MS
+    suspect_after_ms: int = SUSPECT_AFTER_MS
     disconnect_grace_ms: int = 150
     reconnect_ms_min: int = 20
     reconnect_ms_max: int = 500

@@ -481,10 +481,6 @@ class Host:
         """Return whether it is suspected and its port refuses connections."""
         return self._peers.gone(node)
 
-    def peer_boot_id(self, node: NodeId) -> int | None:
-        """Return the boot id of that node's last connection."""
-        return self._peers.boot_id(node)
-
     def peer_backlog_bytes(self, node: NodeId) -> int:
         """Return the unsent bytes on the connection; 0 without one."""
         return self._transport.backlog_bytes(node)
@@ -492,11 +488,6 @@ class Host:
     def disk_slow(self, node: NodeId) -> bool:
         """Return whether that node's disk is slow or stalled: it should lead no new group."""
         return self._disk.slow(node)
-
-    @property
-    def disk_stalled(self) -> bool:
-        """Whether this node's disk does not answer: it takes no leadership until it does."""
-        return self._disk.stalled
 
     @property
     def disk_full(self) -> bool:
@@ -532,12 +523,13 @@ class Host:
     def _beat(self) -> None:
         self._heartbeat = self._loop.call_later(self.config.heartbeat_ms, self._beat)
         self._peers.beat()
-        self._disk.beat(self._clock.monotonic_ms(), self._logs)
-        self._snapshot_policy.beat()
+        now_ms = self._clock.monotonic_ms()
+        self._disk.beat(now_ms, self._logs)
+        self._snapshot_policy.beat(now_ms)
         self._transfers.beat(self._clock.epoch_ms())
         self.repair.beat()
         self._lost.beat()
-        self._scrub.beat(self._clock.monotonic_ms())
+        self._scrub.beat(now_ms)
         self._bootstrap.look(self._clock.epoch_ms())
 
     # ------------------------------------------------------------ events of the transport

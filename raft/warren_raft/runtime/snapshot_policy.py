@@ -27,9 +27,9 @@ RECLAIM_BYTES_MIN = 64 << 10
 """Dead bytes of a group that justify a snapshot while the disk is low on space."""
 RECLAIM_GROUPS_MAX = 256
 """Groups per cycle then; those that free most come first."""
-LOOK_EVERY_BEATS = 20
-"""Heartbeats between two looks when no WAL file was completed."""
-LOOK_FAST_BEATS = 5
+LOOK_EVERY_MS = 2_000
+"""Time between two looks when no WAL file was completed."""
+LOOK_FAST_MS = 500
 """The same of a log in which a quarter of a file was written since."""
 BARELY_BEGUN_SHARE = 16
 """A newest file with less than that of its size is left for a spare one."""
@@ -128,7 +128,7 @@ def take_now(group: Group) -> Snapshot | None:
 
 
 class SnapshotPolicy:
-    """The policy: looks at groups when a WAL file is complete, else every few heartbeats.
+    """The policy: looks at groups when a WAL file is complete, else every two seconds.
 
     It looks at those that have applied entries since its last look: for the others nothing has
     changed, so that 10,000 idle groups cost nothing. It does nothing on a node on which nothing was
@@ -158,7 +158,7 @@ class SnapshotPolicy:
         self._missed = False  # a look was due during a cycle, and follows it
         self._put_off = False  # a group is to be looked at when its snapshot has been sent
         self._declined: dict[GroupId, None] = {}
-        self._beats = 0
+        self._looked_ms: int | None = None
         self._batches = 0
         self._bytes = 0
         self._pressed = False
@@ -174,7 +174,7 @@ class SnapshotPolicy:
         """Look soon when a group has freed as much as a file of the log holds.
 
         1. Spark settles a batch of 120 MiB, and opens the next claim.  2. A tenth of a second later
-        its tasks stage the next batch.  3. A look at a heartbeat comes when a quarter of a file is
+        its tasks stage the next batch.  3. A look that is due comes when a quarter of a file is
         written, and half of the batch was written to new files before what it finds is a spare one.
         Replayed by tests/raft/runtime/test_large_entries.py
         """
@@ -187,18 +187,19 @@ class SnapshotPolicy:
             self._asked = True
             self._loop.call_later(0, self._look)
 
-    def beat(self) -> None:
-        """Count a heartbeat interval, and look at the groups when that is due."""
-        self._beats += 1
-        self._store.beat()
+    def beat(self, now_ms: int) -> None:
+        """Look at the groups when that is due; once per heartbeat interval, monotonic clock."""
+        if self._looked_ms is None:
+            self._looked_ms = now_ms
+        self._store.look(now_ms)
         if self._store.compactor.snapshots_damaged or self._missed:
             self._ask()
         wal = self._store.wal
         due = self._put_off or self._batches != wal.batches
         # What is found to be dead becomes spare files, so the sooner the fewer new ones are begun.
         fast = wal.bytes_written - self._bytes >= self._config.wal_file_bytes // 4
-        if self._beats >= (LOOK_FAST_BEATS if fast else LOOK_EVERY_BEATS) and due:
-            self._beats = 0
+        if due and now_ms - self._looked_ms >= (LOOK_FAST_MS if fast else LOOK_EVERY_MS):
+            self._looked_ms = now_ms
             self._batches, self._bytes = wal.batches, wal.bytes_written
             self._ask()
 

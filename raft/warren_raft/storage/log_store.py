@@ -212,10 +212,10 @@ class LogStore:
         if paths:
             self.background_writer.run(job, lambda _: None, lambda error: None)
 
-    def beat(self) -> None:
-        """Handle a heartbeat: mark the log's end, remove spare files of a log that rests."""
-        self.synced_mark.beat()
-        self.remove_later(self.spares.beat(self.wal.current_file))
+    def look(self, now_ms: int) -> None:
+        """Mark the log's end and remove surplus spare files, where that is due; often."""
+        self.synced_mark.look(now_ms)
+        self.remove_later(self.spares.look(self.wal.current_file, now_ms))
 
     def space_is_low(self) -> None:
         """Remove spare files at once, and keep none for a while."""

@@ -30,18 +30,19 @@ SPARES_MAX = 8
 """The most at a time: half a gibibyte of files of the usual size."""
 SPARES_FREE_FILES = 16
 """More than SPARES_MIN are kept while the disk has free space for so many files of that size."""
-SPARES_WINDOW_BEATS = 300
-"""The log may have as many as it began files in so many heartbeats; none, if it began none."""
-SPARES_PAUSE_BEATS = 600
-"""Heartbeats for which no spare files are kept after the disk was low on space."""
+SPARES_WINDOW_MS = 30_000
+"""The log may have as many as it began files in that time; none, if it began none."""
+SPARES_PAUSE_MS = 60_000
+"""For how long no spare files are kept after the disk was low on space."""
 
 
 class SpareFiles:
     """The spare files of one log. `keep` is for the background writer's thread, `take` for the
     log's, the rest for the owner's.
 
-    begun      when files of the log were begun (in heartbeats), and how many, within the window
-    most       how many spare files there may be; of a log that rests only until the next heartbeat
+    now_ms     of the last look; pause_ms: what is left of a pause
+    begun      when files of the log were begun, and how many, within the window
+    most       how many spare files there may be; of a log that rests only until the next look
     Invariant: the path of a spare file is either here, or with one of the callers
     """
 
@@ -54,10 +55,10 @@ class SpareFiles:
         self._paths: list[Path] = []
         self._recycle = recycle
         self._newest: int | None = None
-        self._now = 0
+        self._now_ms: int | None = None
         self._begun: deque[tuple[int, int]] = deque()
         self._most = SPARES_MIN
-        self._pause = 0
+        self._pause_ms = 0
 
     def keep(self, path: Path) -> bool:
         """Rename a file that is not needed any more, durably; False: it is to be removed.
@@ -67,7 +68,7 @@ class SpareFiles:
         """
         with self._lock:
             count = len(self._paths)
-            room = self._recycle and not self._pause and count < self._most
+            room = self._recycle and not self._pause_ms and count < self._most
         size = self._files.size(path) if room else 0
         if not self._bytes_min <= size <= self._bytes_max or self._files.links(path) > 1:
             return False
@@ -101,7 +102,7 @@ class SpareFiles:
     @property
     def paused(self) -> bool:
         """Whether the disk was low on space not long ago."""
-        return self._pause > 0
+        return self._pause_ms > 0
 
     def release(self) -> list[Path]:
         """Return all of them, to be removed."""
@@ -111,20 +112,21 @@ class SpareFiles:
 
     def space_is_low(self) -> list[Path]:
         """Return all of them, to be removed, and keep none for a while."""
-        self._pause = SPARES_PAUSE_BEATS
+        self._pause_ms = SPARES_PAUSE_MS
         return self.release()
 
-    def beat(self, newest: int) -> list[Path]:
-        """Count a heartbeat; return the files to be removed: those of which there are too many now.
+    def look(self, newest: int, now_ms: int) -> list[Path]:
+        """Return the files to be removed: those of which there are too many now.
 
         newest  the number of the log's newest file
         """
-        self._pause = max(0, self._pause - 1)
-        self._now += 1
+        since_ms = now_ms - (now_ms if self._now_ms is None else self._now_ms)
+        self._pause_ms = max(0, self._pause_ms - since_ms)
+        self._now_ms = now_ms
         if newest != self._newest:
-            self._begun.append((self._now, 1 if self._newest is None else newest - self._newest))
+            self._begun.append((now_ms, 1 if self._newest is None else newest - self._newest))
             self._newest = newest
-        while self._begun and self._begun[0][0] <= self._now - SPARES_WINDOW_BEATS:
+        while self._begun and self._begun[0][0] <= now_ms - SPARES_WINDOW_MS:
             self._begun.popleft()
         begun = sum(count for _, count in self._begun)
         with self._lock:

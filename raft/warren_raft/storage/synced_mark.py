@@ -43,8 +43,10 @@ log = logging.getLogger("warren.raft")
 NAME = SYNCED
 VERSION = 1
 MAGIC = b"WARRNSYN"
-BUSY_BEATS = 10
-"""Heartbeats between two marks of a log that is written to continuously."""
+MARK_EVERY_MS = 1_000
+"""Time between two marks of a log that is written to continuously."""
+RESTS_MS = 50
+"""A log rests when nothing was written for that long: a look every 100 ms sees it at the next."""
 _BODY = struct.Struct("<8sIIQQQ")
 _CRC = struct.Struct("<II")
 
@@ -153,8 +155,9 @@ class SyncedMarkWriter:
     """Writes the end of the log to both files, on the background writer's thread.
 
     At most one write of both after each burst, and one a second within it. A disk without space
-    for them does not stop the node: the write is repeated at the next beat.
+    for them does not stop the node: the write is repeated at the next look.
 
+    seen  the end of the log, and when it was first seen there
     busy  they are being written
     """
 
@@ -165,19 +168,23 @@ class SyncedMarkWriter:
         self._wal = wal
         self._background_writer = background_writer
         self._seen = self._marked = wal.on_disk
-        self._beats = 0
+        self._seen_ms: int | None = None
+        self._marked_ms: int | None = None
         self.busy = False
 
-    def beat(self) -> None:
-        """Handle a heartbeat: write the mark if nothing was written since the last one."""
+    def look(self, now_ms: int) -> None:
+        """Write the mark if the log rests, or has not been marked for long."""
         synced = self._wal.on_disk
-        self._beats += 1
-        rests = synced == self._seen and self._wal.idle
+        if self._seen_ms is None or self._marked_ms is None:
+            self._seen_ms = self._marked_ms = now_ms
+        elif synced != self._seen:
+            self._seen_ms = now_ms
         self._seen = synced
-        due = rests or self._beats >= BUSY_BEATS
+        rests = now_ms - self._seen_ms >= RESTS_MS and self._wal.idle
+        due = rests or now_ms - self._marked_ms >= MARK_EVERY_MS
         if due and synced != self._marked and not self.busy:
             self.busy = True
-            self._beats = 0
+            self._marked_ms = now_ms
             salt = self._wal.salts.get(synced[0], 0)
             self._background_writer.run(
                 lambda: self._marks.write(*synced, salt),

@@ -46,7 +46,7 @@ class Node:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, wal_file_bytes: int) -> None:
         monkeypatch.setattr(snapshot_policy, "DEAD_BYTES_MANY", DEAD_BYTES_MANY)
-        for name in ("LOOK_EVERY_BEATS", "LOOK_FAST_BEATS"):
+        for name in ("LOOK_EVERY_MS", "LOOK_FAST_MS"):
             monkeypatch.setattr(snapshot_policy, name, 1 << 60)
         self.cluster = Cluster(root, ("a",), wal_file_bytes=wal_file_bytes)
         self.host = self.cluster.hosts["a"]
@@ -134,7 +134,7 @@ def test_a_log_that_is_written_fast_is_looked_at_sooner(
 ) -> None:
     node = Node(tmp_path, monkeypatch, wal_file_bytes=2 << 20)
     last = with_backlog(node)
-    monkeypatch.setattr(snapshot_policy, "LOOK_FAST_BEATS", 1)
+    monkeypatch.setattr(snapshot_policy, "LOOK_FAST_MS", 1)
     node.propose(b"drop 28", *[LARGE] * 6)
     node.cluster.until(lambda: node.store.groups[GROUP].snapshot_index >= last)
     node.cluster.close()

@@ -323,7 +323,7 @@ def _longest_gap_s(root: Path, caplog: pytest.LogCaptureFixture) -> float:
         leader = cluster.leader(1)
         if leader not in (None, a):
             cluster.files["a"].hang(False)
-            if leader.applied_index(1) == a.applied_index(1) and not a.disk_stalled:
+            if leader.applied_index(1) == a.applied_index(1) and not a._disk.stalled:
                 loop.stop()
         loop.call_later(5, step)
 

@@ -75,8 +75,8 @@ def test_a_look_that_falls_into_another_cycle_follows_it(
 ) -> None:
     """All of a queue is acknowledged while a file is rewritten for a repair, and nothing is written
     after that: its space stayed taken until something was."""
-    monkeypatch.setattr(snapshot_policy, "LOOK_EVERY_BEATS", 2)
-    monkeypatch.setattr(spare_files, "SPARES_WINDOW_BEATS", 20)
+    monkeypatch.setattr(snapshot_policy, "LOOK_EVERY_MS", 200)
+    monkeypatch.setattr(spare_files, "SPARES_WINDOW_MS", 2_000)
     cluster = Cluster(tmp_path, ("a",), wal_file_bytes=200_000)
     host = cluster.hosts["a"]
     policy, store = host._snapshot_policy, host._logs
@@ -107,7 +107,7 @@ def test_a_group_is_looked_at_when_its_snapshot_has_been_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is written after that: its space stayed taken until something was."""
-    monkeypatch.setattr(snapshot_policy, "LOOK_EVERY_BEATS", 2)
+    monkeypatch.setattr(snapshot_policy, "LOOK_EVERY_MS", 200)
     cluster = Cluster(tmp_path, ("a",), wal_file_bytes=200_000)
     host = cluster.hosts["a"]
     policy, store = host._snapshot_policy, host._logs

@@ -60,7 +60,7 @@ def test_a_second_process_with_a_copy_of_the_directory_is_not_let_in_and_ends(
         nodes.until(lambda: any(second.connected(other) for other in others))
     second.stop()
     assert f"another process of node {name!r} is connected, with a copy" in caplog.text
-    assert all(nodes.hosts[other].peer_boot_id(name) == first for other in others)
+    assert all(nodes.hosts[other]._peers.boot_id(name) == first for other in others)
     assert all(nodes.hosts[name].connected(other) for other in others)
     nodes.serves(*ABC)
 
@@ -90,7 +90,7 @@ def test_one_refusal_may_be_a_mistake_and_ends_nobody(nodes: Nodes) -> None:
     host = nodes.hosts["b"]
     host.on_second("a")
     host.on_second("a")
-    host.on_up("a", host.peer_boot_id("a") or 0)
+    host.on_up("a", host._peers.boot_id("a") or 0)
     assert not host._peers._second, "it was let in after all"
 
 

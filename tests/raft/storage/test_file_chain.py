@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from warren_raft.runtime.config import HEARTBEAT_MS
 from warren_raft.storage.errors import LogDamaged
 from warren_raft.storage.file_chain import Chain, verify
 from warren_raft.storage.format import Head, Link
 from warren_raft.storage.synced_mark import (
-    BUSY_BEATS,
+    MARK_EVERY_MS,
     SyncedMark,
     SyncedMarkFiles,
     SyncedMarkWriter,
@@ -202,6 +203,12 @@ class Rest:
         self.on_disk, self.idle, self.salts = (1, 10), True, {1: 7}
         self.asked: list[Any] = []
         self.writer = SyncedMarkWriter(self, self, self)  # type: ignore[arg-type]
+        self.now_ms = 0
+
+    def look(self) -> None:
+        """Look again after a heartbeat's usual interval."""
+        self.now_ms += HEARTBEAT_MS
+        self.writer.look(self.now_ms)
 
     def write(self, file: int, end: int, salt: int) -> None:
         raise AssertionError("the background writer's thread does that")
@@ -210,27 +217,27 @@ class Rest:
         self.asked.append((self.on_disk, done, failed))
 
 
-def test_where_the_log_ends_is_written_once_it_rests_and_once_in_so_many_beats() -> None:
+def test_where_the_log_ends_is_written_once_it_rests_and_once_a_second() -> None:
     rest = Rest()
-    rest.writer.beat()
+    rest.look()
     assert rest.asked == [], "it is known"
     rest.on_disk = (1, 20)
-    rest.writer.beat()
+    rest.look()
     assert rest.asked == [], "it has just been written"
-    rest.writer.beat()
-    rest.writer.beat()
+    rest.look()
+    rest.look()
     assert [at for at, _, _ in rest.asked] == [(1, 20)] and rest.writer.busy
     rest.asked.pop()[2](OSError(errno.ENOSPC, "full"))
-    rest.writer.beat()
+    rest.look()
     assert len(rest.asked) == 1, "tried again"
     rest.asked.pop()[1](None)
-    rest.writer.beat()
+    rest.look()
     assert rest.asked == [] and not rest.writer.busy
     rest.idle = False
-    beats = 0
+    looks = 0
     while not rest.asked:
-        beats += 1
-        rest.on_disk = (1, rest.on_disk[1] + (beats < 4))
-        rest.writer.beat()
-        assert beats <= BUSY_BEATS
-    assert beats > 4, "something still waits: it does not rest"
+        looks += 1
+        rest.on_disk = (1, rest.on_disk[1] + (looks < 4))
+        rest.look()
+        assert looks * HEARTBEAT_MS <= MARK_EVERY_MS
+    assert looks > 4, "something still waits: it does not rest"

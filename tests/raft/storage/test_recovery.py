@@ -203,16 +203,16 @@ def test_where_the_log_ends_is_written_down_once_it_rests(tmp_path: Path) -> Non
     mark, wal = disk.store.synced_mark, disk.store.directory.wal
     for index in (1, 2):
         disk.write(1, index, [b"entry"], state=HardState(1, "n1") if index == 1 else None)
-        mark.beat()
+        mark.look(200 * index)
         assert not mark.busy, "it was written to since the last look"
-        mark.beat()
+        mark.look(200 * index + 100)
         assert mark.busy
         while mark.busy:
             disk.posted.get(timeout=WAIT_S)()
         end = disk.store.wal.newest_bytes
         assert synced_mark.read(disk.store.files, wal)[:2] == (1, end)
-    for _ in range(3):
-        mark.beat()
+    for now_ms in (600, 700, 5_000):
+        mark.look(now_ms)
         assert not mark.busy, "there is nothing to do"
     disk.close()
 

@@ -21,8 +21,8 @@ from warren_raft.storage.spare_files import (
     SPARES_FREE_FILES,
     SPARES_MAX,
     SPARES_MIN,
-    SPARES_PAUSE_BEATS,
-    SPARES_WINDOW_BEATS,
+    SPARES_PAUSE_MS,
+    SPARES_WINDOW_MS,
     SpareFiles,
 )
 from warren_raft.storage.wal import SMALL_MIN, ZEROS
@@ -197,23 +197,26 @@ def test_spare_files_are_few_and_go_when_the_log_rests_or_space_is_low(tmp_path:
     settle(disk)
     assert len(spare(tmp_path)) == SPARES_MIN
     assert not wal_files(tmp_path)
-    for _ in range(SPARES_WINDOW_BEATS):
-        disk.store.beat()
+    disk.store.look(0)
+    disk.store.look(SPARES_WINDOW_MS - 1)
     assert len(spare(tmp_path)) == SPARES_MIN, "it counts from the newest file's beginning"
-    disk.store.beat()
+    disk.store.look(SPARES_WINDOW_MS)
     rewritten(disk)
     assert not spare(tmp_path)
     fill(disk, 3)
     settle(disk)
     assert len(spare(tmp_path)) == SPARES_MIN
+    now_ms = SPARES_WINDOW_MS
     disk.store.space_is_low()
     rewritten(disk)
     assert not spare(tmp_path)
     fill(disk, 3)
     settle(disk)
     assert not spare(tmp_path)
-    for _ in range(SPARES_PAUSE_BEATS):
-        disk.store.beat()
+    for later_ms in (now_ms + 1, now_ms + SPARES_PAUSE_MS):
+        assert disk.store.spares.paused
+        disk.store.look(later_ms)
+    assert not disk.store.spares.paused
     fill(disk, 3)
     settle(disk)
     assert len(spare(tmp_path)) == SPARES_MIN
@@ -234,17 +237,16 @@ def keep_some(spares: SpareFiles, root: Path, numbers: range) -> list[str]:
 def test_a_log_that_begins_many_files_has_as_many_spare_ones(tmp_path: Path) -> None:
     """With two of them every second batch of 120 MiB was written to memory that is new."""
     spares = SpareFiles(Files(), FILE_BYTES, recycle=True)
-    assert spares.beat(newest=7) == []
+    assert spares.look(7, now_ms=0) == []
     assert len(keep_some(spares, tmp_path, range(1, 10))) == SPARES_MIN
-    assert spares.beat(newest=12) == []
+    assert spares.look(12, now_ms=100) == []
     # A start is the beginning of one file, and five were begun since.
     assert len(keep_some(spares, tmp_path, range(10, 20))) == 6 - SPARES_MIN
-    assert spares.beat(newest=100) == []
+    assert spares.look(100, now_ms=200) == []
     assert len(keep_some(spares, tmp_path, range(20, 30))) == SPARES_MAX - 6
-    for _ in range(SPARES_WINDOW_BEATS - 1):
-        assert spares.beat(newest=100) == []
+    assert spares.look(100, now_ms=199 + SPARES_WINDOW_MS) == []
     assert len(list(tmp_path.glob("*.wal.new"))) == SPARES_MAX
-    assert spares.beat(newest=101) == [
+    assert spares.look(101, now_ms=200 + SPARES_WINDOW_MS) == [
         tmp_path / f"{n:012d}.wal.new" for n in (1, 2, *range(10, 14))
     ]
     assert spares.take() == tmp_path / "000000000021.wal.new", "the last one: it is in memory"
@@ -264,8 +266,8 @@ def test_a_small_disk_is_not_filled_with_spare_files(tmp_path: Path) -> None:
     """Eight of them could raise the alarm for low space, which blocks publishers."""
     files = Narrow()
     spares = SpareFiles(files, FILE_BYTES, recycle=True)
-    spares.beat(newest=1)
-    spares.beat(newest=10)
+    spares.look(1, now_ms=0)
+    spares.look(10, now_ms=100)
     files.free = SPARES_FREE_FILES * FILE_BYTES - 1
     assert len(keep_some(spares, tmp_path, range(1, 10))) == SPARES_MIN
     files.free += 1
@@ -278,14 +280,14 @@ def test_there_is_free_space_on_a_disk(tmp_path: Path) -> None:
 
 def test_a_log_that_rests_keeps_no_spare_file(tmp_path: Path) -> None:
     spares = SpareFiles(Files(), FILE_BYTES, recycle=True)
-    for _ in range(SPARES_WINDOW_BEATS):
-        assert spares.beat(newest=1) == []
+    assert spares.look(1, now_ms=0) == []
+    assert spares.look(1, now_ms=SPARES_WINDOW_MS - 1) == []
     kept = keep_some(spares, tmp_path, range(1, 3))
     assert len(kept) == SPARES_MIN
-    for _ in range(2):
-        assert len(spares.beat(newest=1)) == SPARES_MIN
+    for later_ms in (0, 100):
+        assert len(spares.look(1, SPARES_WINDOW_MS + later_ms)) == SPARES_MIN
         assert len(keep_some(spares, tmp_path, range(3, 6))) == SPARES_MIN
-    assert spares.beat(newest=2) == [], "it begins files again"
+    assert spares.look(2, SPARES_WINDOW_MS + 200) == [], "it begins files again"
 
 
 def test_a_spare_file_that_somebody_has_removed_or_emptied(tmp_path: Path) -> None:

@@ -141,8 +141,8 @@ class Life:
 
     def mark(self) -> None:
         """The log rests."""
-        self.disk.store.synced_mark.beat()
-        self.disk.store.synced_mark.beat()
+        for now_ms in (0, 100):
+            self.disk.store.synced_mark.look(now_ms)
         while self.disk.store.synced_mark.busy:
             self.disk.posted.get(timeout=PATIENCE_S)()
 

@@ -287,7 +287,7 @@ def test_messages_arrive_in_order_whole_and_with_their_sender(tmp_path: Path) ->
     cluster.until(lambda: len(cluster.messages["b"]) == 3 and len(cluster.messages["a"]) == 1)
     assert cluster.messages["b"] == [("a", b"one two"), ("a", big), ("a", b"")]
     assert cluster.messages["a"] == [("b", b"back")]
-    assert a.peer_boot_id("b") == b.boot_id and b.peer_boot_id("a") == a.boot_id
+    assert a._peers.boot_id("b") == b.boot_id and b._peers.boot_id("a") == a.boot_id
     cluster.close()
 
 
