@@ -159,20 +159,12 @@ class Connection:
 
         return self.use(ask, timeout_s=timeout_s)
 
-    def request_all(self, asked: Sequence[Request]) -> list[Any]:
-        """Make several management requests in one round trip; return each answer's body.
-
-        A refusal is returned in the place of its answer. The node carries them out in their order,
-        but when a connection is lost all are repeated, and the first time may end between two.
-        """
-        (answers,) = self.request_each([asked])
-        for answer in answers:
-            if isinstance(answer, Unavailable):
-                raise answer
-        return answers
-
     def request_each(self, asked: Sequence[Sequence[Request]]) -> list[list[Any]]:
-        """Make several sequences of requests in one round trip; each is one of `request_all`.
+        """Make sequences of management requests in one round trip; return each answer's body.
+
+        A refusal is returned in the place of its answer. The node carries a sequence out in its
+        order, but when a connection is lost all are repeated, and the first time may end between
+        two.
 
         A sequence with an answer of Unavailable is repeated by itself until the deadline, and then
         that is returned in the place of the answer: the others are not lost with it. A failure of

@@ -85,13 +85,11 @@ class MembershipRefused(UsageError):
 
     what    the change that was asked for, of `node`: "cannot add", …
     remedy  the reason, and what to do
-    again   temporary: the same request may be granted later
     """
 
     what: str
     node: NodeId
     remedy: str
-    again: bool = False
 
     def __str__(self) -> str:
         return f"{self.what} {self.node}: {self.remedy}"

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from warren_machines.metadata import passwords
-from warren_machines.metadata.records import Binding, Exchange, Grant, QueueRecord, User
+from warren_machines.metadata.records import Binding, Exchange, QueueRecord
 from warren_machines.metadata.state import MetadataState
-from warren_machines.queue.commands import UplinkId
-from warren_wire import errors
 
 
 class MetadataView:
@@ -16,42 +13,6 @@ class MetadataView:
 
     def __init__(self, state: MetadataState) -> None:
         self.state = state
-
-    # ------------------------------------------------------------ users
-
-    def authenticate(self, user: str, password: str) -> User | None:
-        """Return the user when the password is right."""
-        found = self.state.users.get(user)
-        if found is None or not passwords.matches(password, found.password_hash):
-            return None
-        return found
-
-    def grant(self, vhost: str, user: str) -> Grant | None:
-        """Return the user's permissions in a vhost; None: it may not even enter."""
-        return self.state.grants.get((vhost, user, None))
-
-    # ------------------------------------------------------------ objects
-
-    def exchange(self, vhost: str, name: str) -> Exchange:
-        """Return an exchange, as for a passive declaration; raises NotFound."""
-        found = self.state.exchange(vhost, name)
-        if found is None:
-            raise errors.no_exchange(name, vhost)
-        return found
-
-    def queue(
-        self, vhost: str, name: str, uplink: UplinkId = 0, connection: int = 0
-    ) -> QueueRecord:
-        """Return a queue that the requester may use; raises NotFound, ResourceLocked.
-
-        uplink, connection  of the requester; 0: the broker itself, which may use exclusive ones
-        """
-        found = self.state.queue(vhost, name)
-        if found is None:
-            raise errors.no_queue(name, vhost)
-        if connection and not found.owned_by(uplink, connection):
-            raise errors.locked_queue(name, vhost)
-        return found
 
     def exchanges(self, vhost: str) -> list[Exchange]:
         """Return all exchanges of a vhost, by name."""

@@ -43,7 +43,6 @@ from warren_wire.block.layout import (
     Route,
     Runs,
     areas_start,
-    descending,
     encode_parts,
     runs_of,
     shifted,
@@ -243,16 +242,11 @@ class Block:
 
     @property
     def priority_runs(self) -> tuple[tuple[int, int, int], ...]:
-        """The maximal runs (first, last, priority) in order; descending where is_sorted holds."""
+        """The maximal runs (first, last, priority) in order; descending where a block is sorted."""
         if self._runs is None:
             assert self.priority_column is not None
             self._runs = runs_of(self.priority_column)
         return self._runs
-
-    @property
-    def is_sorted(self) -> bool:
-        """Whether priorities descend from the first message to the last."""
-        return self.priority_column is None or descending(self.priority_runs)
 
     def body(self, i: int) -> memoryview:
         """Return the body of message i."""

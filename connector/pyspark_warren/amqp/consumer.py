@@ -119,9 +119,6 @@ class ReceiverPort(Protocol):
     def acknowledge(self) -> None:
         """Acknowledge what may be."""
 
-    def warn_once(self, topic: str, text: str) -> None:
-        """Send a warning to the driver."""
-
 
 class SpoolConsumer:
     """A place for one session at a time.

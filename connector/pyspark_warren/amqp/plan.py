@@ -24,11 +24,6 @@ class SpoolSlice:
     stretches: tuple[Stretch, ...]
     given_up: str = ""
 
-    @property
-    def rows(self) -> int:
-        """How many rows."""
-        return sum(each.rows for each in self.stretches)
-
 
 def cut_end(
     start: int, reports: Sequence[tuple[int, int]], rows_max: int, bytes_max: int | None

@@ -26,7 +26,7 @@ def propose(node: NodeState, lead: Leadership, change: Change) -> Index:
     what = WHAT[type(change)]
     remedy = obstacle(node, lead)
     if remedy is not None:
-        raise MembershipRefused(what, change.node, remedy, again=True)
+        raise MembershipRefused(what, change.node, remedy)
     member: MemberId = 0
     if isinstance(change, Promote) and change.node in node.membership.learners:
         progress = lead.progress[change.node]
@@ -35,7 +35,6 @@ def propose(node: NodeState, lead: Leadership, change: Change) -> Index:
                 what,
                 change.node,
                 f"it holds {progress.match} of {node.log.last} entries; wait until it caught up",
-                again=True,
             )
         member = progress.member or 0
     after = changed(node.membership, change, member)
@@ -46,7 +45,6 @@ def propose(node: NodeState, lead: Leadership, change: Change) -> Index:
             change.node,
             f"of its voters then ({', '.join(after.voters)}) only {', '.join(heard) or 'none'} "
             f"would be reachable, which is no majority; first restart or remove others",
-            again=True,
         )
     index = node.log.append_new(node.term, EntryKind.CONFIG, encode(after), node.now_ms)
     node.configs.forget_below(node.log.store.first_index() - 1)

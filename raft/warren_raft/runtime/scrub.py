@@ -64,9 +64,8 @@ class Seen:
 
 @dataclass(slots=True)
 class Round:
-    """One pass over all files; began_ms: when it began."""
+    """One pass over all files."""
 
-    began_ms: int
     left: Iterator[ScrubJob] = field(default_factory=lambda: iter(()))
     files: int = 0
     damaged: int = 0
@@ -101,7 +100,7 @@ class Scrub:
             if now_ms < self._next_ms:
                 return
             self._next_ms = now_ms + self._interval_ms
-            self._round = Round(now_ms, self._pieces())
+            self._round = Round(self._pieces())
         piece = next(self._round.left, None)
         if piece is None:
             self._end_round(self._round)

@@ -423,23 +423,6 @@ class EntryIndex:
                 found.extend(columns.where([other == file for other in columns.files]))
         return found
 
-    def last_in(self, file: int) -> Index | None:
-        """Return the last entry in that file; None: there is none."""
-        for number in reversed(self._numbers()):
-            if number != self._number:
-                form, found, _, _ = HEAD.unpack_from(self._pages[number])
-                if form == ONE_FILE:
-                    if found == file:
-                        run = run_of(self._pages[number])
-                        return value(run, 0, count_of(run) - 1)
-                    continue
-            columns = self._columns(number)
-            assert columns is not None, number
-            for at in range(len(columns.files) - 1, -1, -1):
-                if columns.files[at] == file:
-                    return columns.indexes[at]
-        return None
-
     def move(
         self,
         indexes: array[int],

@@ -229,11 +229,6 @@ class GroupLog:
             run += 1
         return terms
 
-    def last_in(self, file: int) -> Index | None:
-        """Return the last entry in that file; None: there is none."""
-        last = self._places.last_in(file)
-        return last if last is not None else self.live_places.last_in(file)
-
     def move(self, rows: Rows, old: int, new: int, offsets: array[int]) -> None:
         """Move the rows of file `old` to `new` at these offsets; skip those dropped since."""
         split = bisect_left(rows.indexes, self.first)

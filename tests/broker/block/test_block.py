@@ -72,7 +72,7 @@ def test_what_is_encoded_is_read_back_sorted(messages: list[Message]) -> None:
     expected = sorted(messages, key=lambda message: -message[3])
     assert messages_of(block) == expected
     assert list(block.priority_runs) == runs(expected)
-    assert block.is_sorted and len(block) == len(messages)
+    assert block.priority_column is None and len(block) == len(messages)
     assert block.size_bytes() == sum(len(m[1]) + len(m[2]) for m in messages)
     assert len(block.body_offsets) == len(messages) + 1
 
@@ -92,8 +92,8 @@ def test_ranges_are_joined_in_the_order_given(lists: list[list[Message]], data: 
     assert messages_of(joined) == expected
     assert list(joined.priority_runs) == runs(expected)
     priorities = [message[3] for message in expected]
-    assert joined.is_sorted == (priorities == sorted(priorities, reverse=True))
-    assert (joined.priority_column is None) == joined.is_sorted
+    descends = priorities == sorted(priorities, reverse=True)
+    assert (joined.priority_column is None) == descends
     assert messages_of(Block.decode(b.concat([(joined, 0, joined.count)]))) == expected
 
 

@@ -11,6 +11,7 @@ from tests.broker.block.messages import Message, messages_of
 from tests.broker.kernel import frames as f
 from warren_wire.block import block as b
 from warren_wire.block.block import Block, BlockError
+from warren_wire.block.layout import descending
 from warren_wire.kernel import (
     CC,
     HEADERS,
@@ -78,7 +79,7 @@ def test_assembled_as_the_dumb_way_has_it(both: Kernel, seed: int) -> None:
     head = b"h" * chance.randrange(12)
     assert both.assemble.assemble(selections, before=head) == head + data
     assert messages_of(block) == expected
-    assert block.is_sorted and block.priority_column is None
+    assert block.priority_column is None
     assert (block.ttl_column is not None) == any(message[4] is not None for message in expected)
     assert block.size_bytes() == sum(selection.size_bytes() for selection in selections)
 
@@ -228,7 +229,7 @@ def test_a_client_s_block_comes_back_as_a_table(both: Kernel) -> None:
 def test_a_client_s_order_is_kept_within_a_priority(both: Kernel) -> None:
     parts = Block.decode(b.encode([b"1", b"2", b"3"], [b"\0\0"] * 3, (b"", b"q"), [5, 1, 1]))
     mixed = Block.decode(b.concat([(parts, 1, 3), (parts, 0, 1), (parts, 1, 2)]))
-    assert not mixed.is_sorted
+    assert not descending(mixed.priority_runs)
     table = both.admit.load_block(mixed)
     block = Block.decode(both.assemble.assemble([Selection(table, 0, 4)]))
     assert [bytes(block.body(i)) for i in range(4)] == [b"1", b"2", b"3", b"2"]

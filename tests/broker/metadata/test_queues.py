@@ -9,11 +9,9 @@ from broker.metadata.world import UPLINK, World
 from warren_machines.metadata import commands
 from warren_machines.metadata.changes import NodeRenewed, QueueCreated, QueueDeleted
 from warren_machines.metadata.records import NUMBERS_PER_GROUP, numbered_above
-from warren_machines.metadata.view import MetadataView
 from warren_wire.arguments import QueueDefaults, queue_declaration
 from warren_wire.errors import (
     AccessRefused,
-    NotFound,
     PreconditionFailed,
     ResourceLocked,
     Unavailable,
@@ -107,12 +105,7 @@ def test_exclusive_queues_belong_to_their_connection(world: World) -> None:
     world.declare("shared")
     with pytest.raises(ResourceLocked):
         world.declare("shared", exclusive=True, connection=5)
-    view = MetadataView(world.state)
-    assert view.queue("/", "mine", UPLINK, 5) == queue == view.queue("/", "mine")
-    with pytest.raises(ResourceLocked):
-        view.queue("/", "mine", UPLINK, 6)
-    with pytest.raises(NotFound, match="no queue 'none' in vhost '/'"):
-        view.queue("/", "none")
+    assert world.state.queue("/", "mine") == queue
 
 
 def test_exclusive_queues_go_with_their_connection(world: World) -> None:

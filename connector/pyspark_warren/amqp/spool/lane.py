@@ -145,11 +145,6 @@ class LaneWriter:
         """Rows before this position are committed."""
         return self._memory.settled
 
-    @property
-    def epoch(self) -> Epoch:
-        """The ownership."""
-        return self._epoch
-
     # -------------------------------------------------------------- sessions
 
     def begin_session(self, counting: bool = False) -> int:
