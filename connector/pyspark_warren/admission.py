@@ -1,4 +1,7 @@
-"""When a micro-batch begins, and how many messages it may have."""
+"""When a micro-batch begins, how many messages it may have, and how often an idle query polls.
+
+Spark polls 95 times a second when idle; queues are asked less often.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from pyspark_warren.options import Options
-from pyspark_warren.pace import IDLE_POLL_MS_MAX
 
+IDLE_POLL_MS_MAX: Final = 1000
+"""The longest poll interval of an idle query, which grows because each poll is a request."""
 ADAPTIVE_FIRST: Final = 10_000
 """Most messages of the first batch with targetBatchDuration: nothing is known of the query yet."""
 ADAPTIVE_LEAST: Final = 100
@@ -90,3 +94,47 @@ class Admission:
         wanted = min(messages * target_ms // took_ms, 2 * self._adaptive)
         learnt = (min(messages, self._adaptive) + wanted) // 2 if took_ms > target_ms else wanted
         self._adaptive = max(ADAPTIVE_LEAST, min(learnt, self._options.max_messages))
+
+
+class Pace:
+    """Waits between polls that found nothing, longer and longer.
+
+    clock_ms     monotonic milliseconds
+    sleep_s      waits that many seconds
+    interval_ms  after the first poll that found nothing; then twice as long, up to IDLE_POLL_MS_MAX
+    """
+
+    def __init__(
+        self, clock_ms: Callable[[], int], sleep_s: Callable[[float], None], interval_ms: int
+    ) -> None:
+        self._clock_ms = clock_ms
+        self._sleep_s = sleep_s
+        self._interval_ms = interval_ms
+        self._poll_at_ms = 0
+        self._idle_polls = 0
+
+    @property
+    def idle(self) -> bool:
+        """Return whether the last poll found nothing."""
+        return self._idle_polls > 0
+
+    @property
+    def due(self) -> bool:
+        """Return whether the next poll is due."""
+        return self._poll_at_ms <= self._clock_ms()
+
+    def wait(self) -> None:
+        """Wait until the next poll is due."""
+        wait_ms = self._poll_at_ms - self._clock_ms()
+        if wait_ms > 0:
+            self._sleep_s(wait_ms / 1000)
+
+    def found_nothing(self, longest_ms: int = IDLE_POLL_MS_MAX) -> None:
+        """Postpone the next poll, at most by that long or by the interval."""
+        pause_ms = self._interval_ms << min(self._idle_polls, 16)
+        self._poll_at_ms = self._clock_ms() + min(pause_ms, max(self._interval_ms, longest_ms))
+        self._idle_polls += 1
+
+    def found_messages(self) -> None:
+        """Poll again as soon as Spark asks."""
+        self._idle_polls = 0

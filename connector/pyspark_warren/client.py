@@ -17,7 +17,6 @@ from warren.claims import (
     ReaderStep,
     StepTaken,
     browse,
-    fetch_claim,
     fetch_slices,
     take_steps,
 )
@@ -37,7 +36,6 @@ from warren.stages import (
 from warren.uri import Address
 from warren.views import ViewedBlock, view, view_edges
 from warren_wire.block.layout import AREAS
-from warren_wire.queue_values.describe_command import ReadBy
 
 _CONNECTIONS_MAX = 8
 _connections: dict[tuple[Address, bool, Login], Connection] = {}
@@ -89,19 +87,6 @@ class WarrenBroker:
     def reader(self, queue: str, reader: str) -> ClaimReader:
         """Make the driver's side of a claim reader."""
         return ClaimReader(self._connection, queue, reader)
-
-    def fetch(
-        self,
-        queue: str,
-        reader: str,
-        number: int,
-        first: int,
-        last: int,
-        areas: int,
-        read_by: ReadBy | None = None,
-    ) -> Iterator[FetchedBlock]:
-        """Fetch a slice of a claim; continue through another node when one is lost."""
-        return fetch_claim(self._connection, queue, reader, number, first, last, areas, read_by)
 
     def fetch_slices(
         self, slices: Sequence[ClaimSlice], areas: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Final
 
 HEADERS_DDL: Final = (
@@ -72,6 +74,13 @@ BARE_COLUMNS: Final = frozenset(
 READ_ONLY: Final = BARE_COLUMNS
 """Columns that a sink ignores: they describe how a message was received."""
 STATE_DDL: Final = ", ".join(f"`{name}` {ddl}" for name, ddl in STATE_COLUMNS.items())
+
+
+def hint_of(name: str, known: Iterable[str]) -> str:
+    """Return what an unknown name may mean, or what is known."""
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    return f"did you mean {names[near[0]]}?" if near else "known ones: " + ", ".join(names.values())
 
 
 def schema_ddl(headers_as_text: bool) -> str:

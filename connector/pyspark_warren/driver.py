@@ -8,13 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from pyspark_warren.admission import Admission
+from pyspark_warren.admission import Admission, Pace
 from pyspark_warren.claim_ahead import ClaimsAhead, prefetches
 from pyspark_warren.conditions import naming_queue
 from pyspark_warren.errors import WarrenSparkError
 from pyspark_warren.offset import Offset, Position, check_queues
 from pyspark_warren.options import Options
-from pyspark_warren.pace import Pace
 from pyspark_warren.plan import Slice
 from pyspark_warren.port import BrokerPort
 from pyspark_warren.queue_progress import QueueProgress, sums

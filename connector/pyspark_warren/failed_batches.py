@@ -21,7 +21,7 @@ from pyspark_warren.plan import GivenUp, Slice
 from pyspark_warren.port import BrokerPort, ReaderPort
 from warren import errors as client_errors
 from warren.admin import Queue, Reader
-from warren.claims import Claim
+from warren.claims import Claim, ClaimSlice
 from warren_wire.queue_values.give_up_command import ALONE, HALF, ORIGINS, Way
 from warren_wire.queue_values.part_rules import counts_in_row
 
@@ -258,7 +258,8 @@ def dead_letters(queue: Queue) -> bool:
 def _place_of_first(broker: BrokerPort, end: Position) -> str:
     number = end.claims[0].number
     try:
-        for block in broker.fetch(end.queue, end.reader, number, 0, 1, 0):
+        head = ClaimSlice(end.queue, end.reader, number, 0, 1)
+        for _, block in broker.fetch_slices([head], 0):
             for index, first, _, failures, _ in block.runs:
                 return f"(index {index}, ordinal {first}), failed {failures} times before"
     except client_errors.WarrenError as wrong:  # given back before, or empty

@@ -7,7 +7,6 @@ and the manual's table derive from that.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 from pyspark_warren.amqp_options import AmqpSourceOptions, check_kind_of_queue
 from pyspark_warren.browse_options import BrowseOptions
 from pyspark_warren.claim_options import ClaimOptions, check_queues
+from pyspark_warren.columns import hint_of
 from pyspark_warren.connection_options import PASSWORD_OPTIONS, ConnectionOptions, check_login
 from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.failing_options import FailingOptions, refuse_failing
@@ -224,12 +224,7 @@ def _unknown(name: str, where: str, known: Mapping[str, Spec]) -> str:
             f"option {other.name} is for {use[other.where]} and means nothing when "
             f"{use[where]}; leave it out"
         )
-    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
-    hint = (
-        f"did you mean {known[near[0]].name}?"
-        if near
-        else "known ones: " + ", ".join(spec.name for spec in known.values())
-    )
+    hint = hint_of(name, [spec.name for spec in known.values()])
     return f"unknown option {name!r}; {hint}"
 
 

@@ -98,6 +98,14 @@ def slices_of(messages: int, size_bytes: int) -> int:
     return max(-(-messages // SLICE_MESSAGES), -(-size_bytes // SLICE_BYTES))
 
 
+def edges(first: int, last: int, pieces: int) -> list[tuple[int, int]]:
+    """Return ranges of nearly equal length that cover first <= i < last once, none empty."""
+    count = last - first
+    pieces = max(1, min(pieces, count))
+    cuts = [first + count * piece // pieces for piece in range(pieces + 1)]
+    return [each for each in itertools.pairwise(cuts) if each[0] < each[1]]
+
+
 def cut(
     claims: tuple[ClaimInfo, ...], queue: str, reader: str, partitions: int
 ) -> tuple[Slice, ...]:
@@ -109,9 +117,7 @@ def cut(
     assert partitions >= 0, partitions
     slices: list[Slice] = []
     for claim in claims:
-        wanted = partitions or min(SLICES_MAX, slices_of(claim.messages, claim.size_bytes))
-        pieces = max(1, min(wanted, claim.messages))
-        edges = [claim.messages * i // pieces for i in range(pieces + 1)]
+        pieces = partitions or min(SLICES_MAX, slices_of(claim.messages, claim.size_bytes))
         slices += [
             Slice(
                 queue,
@@ -121,8 +127,7 @@ def cut(
                 last,
                 claim.size_bytes * (last - first) // claim.messages,
             )
-            for first, last in itertools.pairwise(edges)
-            if first < last
+            for first, last in edges(0, claim.messages, pieces)
         ]
     return tuple(slices)
 

@@ -23,7 +23,6 @@ from warren.errors import WarrenError
 from warren.stages import SettledClaim, SinkDriver, StagedPart, StageKey
 from warren.views import ViewedBlock
 from warren_wire.block.layout import AREAS
-from warren_wire.queue_values.describe_command import ReadBy
 
 
 class ReaderPort(Protocol):
@@ -90,22 +89,6 @@ class BrokerPort(Protocol):
 
     def reader(self, queue: str, reader: str) -> ReaderPort:
         """Return the driver's side of a claim reader."""
-
-    def fetch(
-        self,
-        queue: str,
-        reader: str,
-        number: int,
-        first: int,
-        last: int,
-        areas: int,
-        read_by: ReadBy | None = None,
-    ) -> Iterator[FetchedBlock]:
-        """Yield messages first <= i < last of an open claim; changes nothing that matters.
-
-        areas    of the blocks; messages are empty in the others
-        read_by  the batch that reads the claim, for people to see
-        """
 
     def fetch_slices(
         self, slices: Sequence[ClaimSlice], areas: int

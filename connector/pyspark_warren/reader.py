@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
@@ -38,30 +39,58 @@ LOOK_FIRST_BYTES = 4_096
 def read_task(
     connect: Connect, options: Options, parts: Sequence[Slice], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task's slices, one after another, as `read_slice` does.
+    """Yield the rows of a task's slices that the option filter keeps, always in the same order.
 
     Neighbours that are fetched as a whole are requested at once: of many queues with a few messages
     each, one after the other, each would take a round trip.
+
+    The slice of a claim that is given up has no rows; see `failed_batches.GivingUp.plan`. With
+    onClaimLost=continue a slice of a lost claim has none: its messages are in the queue again and
+    will be in a later batch.
     """
+    chosen = RowFilter(options.row_filter, schema, options.corrupt)
     at = 0
     while at < len(parts):
-        plain = list(takewhile(partial(_is_plain, options, schema), parts[at:]))
-        if len(plain) > 1:
-            at += yield from _read_ahead(connect, options, plain, schema)
+        part = parts[at]
+        whole = list(takewhile(partial(_is_whole, options, schema), parts[at:]))
+        if whole:
+            at += yield from _rows_of(connect, options, whole, chosen)
+            continue
+        if part.given_up is not None:
+            with named_conditions(_doing(options, part)), _skipping(options, part):
+                connect(options).give_up(part.queue, part.reader, part.number, part.given_up)
         else:
-            yield from read_slice(connect, options, parts[at], schema)
-            at += 1
+            yield from _rows_of(
+                connect, options, _kept_parts(connect, options, part, chosen), chosen
+            )
+        at += 1
 
 
-def _is_plain(options: Options, schema: pa.Schema, part: Slice) -> bool:
+def _is_whole(options: Options, schema: pa.Schema, part: Slice) -> bool:
     return part.given_up is None and not looks_first(options, part, schema)
 
 
-def _read_ahead(
-    connect: Connect, options: Options, parts: Sequence[Slice], schema: pa.Schema
+def _rows_of(
+    connect: Connect, options: Options, parts: Sequence[Slice], chosen: RowFilter
 ) -> Generator[pa.RecordBatch, None, int]:
     """Yield the rows of slices that are requested at once; return how many were read or skipped."""
-    chosen = RowFilter(options.row_filter, schema, options.corrupt)
+    pieces = _pieces_of(connect, options, parts, chosen.schema)
+    while True:
+        try:
+            piece = next(pieces)
+        except StopIteration as end:
+            return int(end.value)
+        for rows in batches_of(piece, chosen.schema, options.corrupt):
+            yield chosen.kept(rows)
+
+
+def _pieces_of(
+    connect: Connect, options: Options, parts: Sequence[Slice], schema: pa.Schema
+) -> Generator[ClaimedBlock, None, int]:
+    """Yield the messages of slices, all of them, with what the columns are made of.
+
+    returns  how many slices were read or skipped
+    """
     wanted = [part.last - part.first for part in parts]
     got = [0] * len(parts)
     fetched = connect(options).fetch_slices(
@@ -76,33 +105,29 @@ def _read_ahead(
             )
             for part in parts
         ],
-        wanted_areas(chosen.schema, options.corrupt),
+        wanted_areas(schema, options.corrupt),
     )
     at = 0
     while True:
         while at < len(parts) and got[at] == wanted[at]:
             at += 1
         current = min(at, len(parts) - 1)
-        doing = _doing(options, parts[current])
-        with named_conditions(doing):
-            try:
-                number, piece = next(fetched, (None, None))
-            except client_errors.ClaimLost as lost:
-                if options.on_claim_lost == "fail":
-                    raise
-                log.warning("%s: %s; skipped (onClaimLost=continue)", doing, lost)
-                return at + 1
-            if number is None or piece is None:
-                if at < len(parts):
-                    raise _other_count(doing, got[at], wanted[at])
-                return at
-            queue = parts[number].queue
-            block = ClaimedBlock.decode(piece.data, piece.runs, queue)
-            got[number] += block.block.count
-            if number != at or got[at] > wanted[at]:
-                raise _other_count(doing, got[current], wanted[current])
-            for rows in batches_of(block, chosen.schema, options.corrupt):
-                yield chosen.kept(rows)
+        number, piece = None, None
+        lost = True
+        with named_conditions(_doing(options, parts[current])), _skipping(options, parts[current]):
+            number, piece = next(fetched, (None, None))
+            lost = False
+        if lost:
+            return at + 1
+        if number is None or piece is None:
+            if at < len(parts):
+                raise _other_count(options, parts[at], got[at])
+            return at
+        block = ClaimedBlock.decode(piece.data, piece.runs, parts[number].queue)
+        got[number] += block.block.count
+        if number != at or got[at] > wanted[at]:
+            raise _other_count(options, parts[current], got[current])
+        yield block
 
 
 def _doing(options: Options, part: Slice) -> str:
@@ -112,39 +137,21 @@ def _doing(options: Options, part: Slice) -> str:
     )
 
 
-def _other_count(doing: str, got: int, wanted: int) -> BrokerRefusedError:
-    return BrokerRefusedError(f"{doing}: {got} messages came instead of {wanted}")
+@contextmanager
+def _skipping(options: Options, part: Slice) -> Iterator[None]:
+    """Pass over a claim that is lost, with onClaimLost=continue."""
+    try:
+        yield
+    except client_errors.ClaimLost as lost:
+        if options.on_claim_lost == "fail":
+            raise
+        log.warning("%s: %s; skipped (onClaimLost=continue)", _doing(options, part), lost)
 
 
-def read_slice(
-    connect: Connect, options: Options, part: Slice, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a slice that the option filter keeps, always the same in the same order.
-
-    The slice of a claim that is given up has none; see `failed_batches.GivingUp.plan`.
-    With onClaimLost=continue a slice of a lost claim has no rows: its messages are in the queue
-    again and will be in a later batch.
-    """
-    chosen = RowFilter(options.row_filter, schema, options.corrupt)
-    queue = part.queue
-    doing = _doing(options, part)
-    with named_conditions(doing):
-        try:
-            if part.given_up is not None:
-                connect(options).give_up(queue, part.reader, part.number, part.given_up)
-                return
-            if looks_first(options, part, schema):
-                parts = _kept_parts(connect, options, part, chosen, doing)
-            else:
-                parts = [part]
-            for each in parts:
-                for piece in _fetched(connect, options, each, chosen.schema, doing):
-                    for rows in batches_of(piece, chosen.schema, options.corrupt):
-                        yield chosen.kept(rows)
-        except client_errors.ClaimLost as lost:
-            if options.on_claim_lost == "fail":
-                raise
-            log.warning("%s: %s; skipped (onClaimLost=continue)", doing, lost)
+def _other_count(options: Options, part: Slice, got: int) -> BrokerRefusedError:
+    return BrokerRefusedError(
+        f"{_doing(options, part)}: {got} messages came instead of {part.last - part.first}"
+    )
 
 
 def looks_first(options: Options, part: Slice, schema: pa.Schema) -> bool:
@@ -166,40 +173,15 @@ def bodies_decide(options: Options, schema: pa.Schema) -> bool:
     )
 
 
-def _kept_parts(
-    connect: Connect, options: Options, part: Slice, chosen: RowFilter, doing: str
-) -> list[Slice]:
+def _kept_parts(connect: Connect, options: Options, part: Slice, chosen: RowFilter) -> list[Slice]:
     """Return the parts of a slice outside which the filter keeps nothing."""
     kept: list[int] = []
     at = part.first
-    for piece in _fetched(connect, options, part, chosen.decides, doing):
+    for piece in _pieces_of(connect, options, [part], chosen.decides):
         mask = chosen.mask(to_arrow(piece, chosen.decides, options.corrupt))
         kept += pc.add(pc.indices_nonzero(mask), at).to_pylist()
         at += piece.block.count
     return [replace(part, first=first, last=last + 1) for first, last in spans(kept)]
-
-
-def _fetched(
-    connect: Connect, options: Options, part: Slice, schema: pa.Schema, doing: str
-) -> Iterator[ClaimedBlock]:
-    """Yield the messages of a slice, all of them, with what the columns are made of."""
-    wanted = part.last - part.first
-    queue = part.queue
-    got = 0
-    for fetched in connect(options).fetch(
-        queue,
-        part.reader,
-        part.number,
-        part.first,
-        part.last,
-        wanted_areas(schema, options.corrupt),
-        read_by() if part.first == 0 else None,
-    ):
-        piece = ClaimedBlock.decode(fetched.data, fetched.runs, queue)
-        got += piece.block.count
-        yield piece
-    if got != wanted:
-        raise _other_count(doing, got, wanted)
 
 
 def read_browsed(

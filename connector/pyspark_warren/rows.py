@@ -9,7 +9,6 @@ derived from it are null. So is a body that is to be a text and is none.
 
 from __future__ import annotations
 
-import difflib
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_warren.columns import COLUMNS, CORRUPT_DDL, PROPERTY_COLUMNS
+from pyspark_warren.columns import COLUMNS, CORRUPT_DDL, PROPERTY_COLUMNS, hint_of
 from pyspark_warren.decode import ARROW_TYPES, HEADERS_TEXT, decode_columns, headers_as
 from pyspark_warren.errors import (
     BrokerRefusedError,
@@ -67,9 +66,7 @@ def check_columns(names: Sequence[str], corrupt: str | None = None) -> None:
     """
     for name in names:
         if name not in COLUMNS and name != corrupt:
-            near = difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else "known ones: " + ", ".join(COLUMNS)
-            raise SchemaError(f"unknown column {name!r}; {hint}")
+            raise SchemaError(f"unknown column {name!r}; {hint_of(name, COLUMNS)}")
     if corrupt is not None and corrupt not in names and PROPERTY_COLUMNS.intersection(names):
         raise _no_place(corrupt)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark_warren.columns import COLUMNS, READ_ONLY
+from pyspark_warren.columns import COLUMNS, READ_ONLY, hint_of
 from pyspark_warren.encode import NO_KEY
 from pyspark_warren.errors import SchemaError
 from pyspark_warren.options import Options
@@ -36,13 +35,7 @@ def check_sink_schema(columns: Mapping[str, str], options: Options) -> None:
         if name in READ_ONLY:
             continue
         if name not in COLUMNS:
-            near = difflib.get_close_matches(name.lower(), COLUMNS, n=1, cutoff=0.5)
-            hint = (
-                f"did you mean {near[0]}?"
-                if near
-                else "known ones: "
-                + ", ".join(known for known in COLUMNS if known not in READ_ONLY)
-            )
+            hint = hint_of(name, [known for known in COLUMNS if known not in READ_ONLY])
             raise SchemaError(
                 f"column {name!r} is none that a message has; {hint} Drop it, or "
                 "put it into body or headers"

@@ -27,10 +27,8 @@ from pyspark_warren.options import Options
 from pyspark_warren.plan import Slice, pack
 from pyspark_warren.port import Connect
 from pyspark_warren.reader import read_task
-from pyspark_warren.renew import Renewer
 from pyspark_warren.rows import check_columns, check_schema
-from pyspark_warren.surroundings import Surroundings
-from pyspark_warren.termination import before_termination
+from pyspark_warren.surroundings import Renewer, Surroundings, before_termination
 
 log = logging.getLogger("pyspark_warren")
 

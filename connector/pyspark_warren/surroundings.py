@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+from pyspark_warren.errors import WarrenSparkError
+from warren.errors import Fenced, WarrenError
+
+log = logging.getLogger("pyspark_warren")
+
+WORK_S_MAX: Final = 3.0
+"""How long the end of the process is put off."""
 
 
 def mint_reader() -> str:
@@ -38,3 +51,69 @@ class Surroundings:
     def of_this_process(cls) -> Surroundings:
         """Return the real ones."""
         return cls(lambda: time.monotonic_ns() // 1_000_000, time.sleep, mint_reader)
+
+
+class Renewer:
+    """A thread that renews readers and their claims every third of their time to live.
+
+    It ends with its process, or when a newer driver has registered. It exists on Spark's driver
+    only, in the object that is never pickled.
+    """
+
+    def __init__(self, renew: Callable[[], None], ttl_ms: int) -> None:
+        assert ttl_ms > 0, ttl_ms
+        self._renew = renew
+        self._every_s = ttl_ms / 3000
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="warren-renew", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop renewing; returns at once."""
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(timeout_s)
+
+    @property
+    def alive(self) -> bool:
+        """Return whether it still renews."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every_s):
+            try:
+                self._renew()
+            except Fenced:
+                return  # Spark's next call is refused with the reason
+            except (WarrenError, WarrenSparkError) as wrong:
+                # Of the login, too: 1. A tokenFile is empty while it is written.  2. The connection
+                # is lost.  3. The next one needs a token. Claims would expire under the query.
+                log.warning("claims could not be renewed, will be retried: %s", wrong)
+
+
+def before_termination(work: Callable[[], None]) -> None:
+    """Do that first when the process is terminated, as it is by `query.stop()`.
+
+    A signal's handler runs in the main thread, perhaps in the middle of a request, which the work
+    must not interrupt, and may have to wait for. So another thread does it, and then ends the
+    process as the signal does. It does nothing outside the main thread, and where the process
+    handles the signal already.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends the process at once
+        threading.Thread(target=end, name="warren-end", daemon=True).start()
+
+    def end() -> None:
+        working = threading.Thread(target=work, name="warren-last", daemon=True)
+        working.start()
+        working.join(WORK_S_MAX)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, terminated)

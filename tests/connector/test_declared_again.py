@@ -14,7 +14,7 @@ from pyspark_warren.client import WarrenBroker
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options, parse_options
-from pyspark_warren.reader import read_slice
+from pyspark_warren.reader import read_task
 from pyspark_warren.rows import ARROW_TYPES
 from pyspark_warren.surroundings import Surroundings
 from warren import Producer
@@ -69,7 +69,7 @@ def bodies_of(
         return [
             body
             for part in driver.plan(start, end)
-            for batch in read_slice(lambda _: broker, given, part, SCHEMA)
+            for batch in read_task(lambda _: broker, given, [part], SCHEMA)
             for body in batch.column("body").to_pylist()
         ]
 
@@ -95,7 +95,7 @@ def test_a_driver_that_runs_on_has_nothing_of_the_queue_declared_after_it(
         broker = WarrenBroker(connection)
         for part in slices:
             with pytest.raises(errors.ClaimLostError):
-                list(read_slice(lambda _: broker, given, part, SCHEMA))
+                list(read_task(lambda _: broker, given, [part], SCHEMA))
     with pytest.raises((errors.FencedError, errors.ClaimLostError)):
         old.latest(old_end, 10)
     with pytest.raises((errors.FencedError, errors.ClaimLostError, client_errors.PeerError)):

@@ -17,7 +17,7 @@ from pyspark_warren.client import WarrenBroker, connect
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.offset import Offset
 from pyspark_warren.options import Options, parse_options
-from pyspark_warren.reader import read_slice
+from pyspark_warren.reader import read_task
 from pyspark_warren.rows import ARROW_TYPES, ClaimedBlock
 from pyspark_warren.surroundings import Surroundings
 from pyspark_warren.writer import Attempt, write_direct, write_staged
@@ -105,11 +105,11 @@ class Pipeline:
         parts = []
         for n, part in enumerate(driver.plan(start, end)):
             rows = []
-            for i, some in enumerate(read_slice(connect, self.options, part, SCHEMA)):
+            for i, some in enumerate(read_task(connect, self.options, [part], SCHEMA)):
                 rows.append(some)
                 if i == 0:
                     self.at("in_read")
-            again = list(read_slice(connect, self.options, part, SCHEMA))
+            again = list(read_task(connect, self.options, [part], SCHEMA))
             assert pa.Table.from_batches(again) == pa.Table.from_batches(rows)
             self.at("before_stage")
             options = self.parsed("write", routingKey=self.target, blockBytes="64k")

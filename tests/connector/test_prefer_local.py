@@ -36,14 +36,14 @@ import pyarrow as pa
 from pyspark_warren import client
 from pyspark_warren.options import parse_options
 from pyspark_warren.plan import Slice
-from pyspark_warren.reader import read_slice
+from pyspark_warren.reader import read_task
 
 def received():
     lines = Path("/proc/self/net/dev").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.split()[0] == "eth0:")
 
 def read():
-    rows = read_slice(client.connect, options, part, schema)
+    rows = read_task(client.connect, options, [part], schema)
     return sum(each.nbytes for batch in rows for each in batch.columns)
 
 options = parse_options(json.loads(sys.argv[1]), "read", "stream")

@@ -13,7 +13,7 @@ from pyspark_warren.decode import ARROW_TYPES
 from pyspark_warren.errors import BrokerRefusedError, ClaimLostError
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.plan import GivenUp, Slice
-from pyspark_warren.reader import read_slice, read_task
+from pyspark_warren.reader import read_task
 from warren.claims import ClaimSlice, FetchedBlock
 from warren_wire.queue_values.give_up_command import Way
 
@@ -33,7 +33,8 @@ class Client(FakeClient):
     def fetch_slices(
         self, slices: Sequence[ClaimSlice], areas: int
     ) -> Iterator[tuple[int, FetchedBlock]]:
-        self.at_once.append(len(slices))
+        if len(slices) > 1:
+            self.at_once.append(len(slices))
         return super().fetch_slices(slices, areas)
 
 
@@ -66,7 +67,7 @@ class World:
         return [
             row
             for part in self.parts
-            for rows in read_slice(lambda _: self.client, self.options(**more), part, SCHEMA)
+            for rows in read_task(lambda _: self.client, self.options(**more), [part], SCHEMA)
             for row in rows.to_pylist()
         ]
 

@@ -24,7 +24,7 @@ from pyspark_warren.conditions import named_conditions
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.options import Options, parse_options
 from pyspark_warren.plan import Slice
-from pyspark_warren.reader import read_browsed, read_slice
+from pyspark_warren.reader import read_browsed, read_task
 from pyspark_warren.rows import ARROW_TYPES
 from pyspark_warren.states import ARROW_TYPES as STATE_TYPES
 from pyspark_warren.surroundings import Surroundings
@@ -76,7 +76,7 @@ def read_all(given: Options) -> list[dict[str, Any]]:
     rows = [
         row
         for part in driver.plan(start, end)
-        for batch in read_slice(connect, given, part, SCHEMA)
+        for batch in read_task(connect, given, [part], SCHEMA)
         for row in batch.to_pylist()
     ]
     driver.settle(end)
@@ -135,16 +135,16 @@ def rows_of(
     """The rows of a slice; adds the sizes of what the broker sent for them."""
 
     class Weighing(WarrenBroker):
-        def fetch(self, *what: Any) -> Iterator[FetchedBlock]:
-            for piece in super().fetch(*what):
+        def fetch_slices(self, *what: Any) -> Iterator[tuple[int, FetchedBlock]]:
+            for at, piece in super().fetch_slices(*what):
                 if sent is not None:
                     sent.append(len(piece.data))
-                yield piece
+                yield at, piece
 
     def weighed(given: Options) -> WarrenBroker:
         return Weighing(connect(given)._connection)
 
-    return [row for batch in read_slice(weighed, given, part, schema) for row in batch.to_pylist()]
+    return [row for batch in read_task(weighed, given, [part], schema) for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("kind", ["quorum", "classic"])

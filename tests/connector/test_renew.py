@@ -10,8 +10,7 @@ import pytest
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.errors import OptionError, TokenError
 from pyspark_warren.options import parse_options
-from pyspark_warren.renew import Renewer
-from pyspark_warren.surroundings import Surroundings
+from pyspark_warren.surroundings import Renewer, Surroundings
 from tests.patience import PATIENCE_S
 from warren.errors import Fenced, Unavailable
 

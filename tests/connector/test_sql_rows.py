@@ -24,7 +24,7 @@ from pyspark_warren.dropping import rows_in_mode
 from pyspark_warren.encode import encode_rows
 from pyspark_warren.errors import MalformedMessageError, OptionError
 from pyspark_warren.options import Options, parse_options
-from pyspark_warren.reader import read_slice
+from pyspark_warren.reader import read_task
 from pyspark_warren.rows import ClaimedBlock, to_arrow
 from pyspark_warren.sql_rows import RowFilter
 from pyspark_warren.surroundings import Surroundings
@@ -281,7 +281,7 @@ def test_a_batch_has_the_matching_rows_again_and_the_others_leave_with_it() -> N
         return [
             body
             for part in given.plan(start, end)
-            for rows in read_slice(lambda _: client, streaming(), part, schema_of("body"))
+            for rows in read_task(lambda _: client, streaming(), [part], schema_of("body"))
             for body in rows.column("body").to_pylist()
         ]
 
@@ -305,7 +305,7 @@ def test_bodies_that_are_not_wanted_are_not_fetched_for_a_filter() -> None:
     rows = [
         batch.num_rows
         for part in parts
-        for batch in read_slice(lambda _: client, streaming(), part, schema_of("position"))
+        for batch in read_task(lambda _: client, streaming(), [part], schema_of("position"))
     ]
     assert sum(rows) == len(WANTED) and client.areas == {AREA_PROPERTIES}
 
@@ -330,7 +330,7 @@ def test_large_bodies_are_fetched_only_where_a_message_is_kept() -> None:
         client.fetched.clear()
         found = [
             row
-            for rows in read_slice(lambda _: client, options, part, schema)
+            for rows in read_task(lambda _: client, options, [part], schema)
             for row in rows.column("body").to_pylist()
         ]
         driver._queues[options.queue]._reader.release()  # type: ignore[union-attr]

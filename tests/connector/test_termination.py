@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_S
 PROGRAM = """
 import sys, threading, time
 sys.path[:0] = {path!r}
-from pyspark_warren.termination import before_termination
+from pyspark_warren.surroundings import before_termination
 lock = threading.Lock()
 def work():
     with lock:  # which the main thread has when the signal comes

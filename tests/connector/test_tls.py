@@ -17,7 +17,7 @@ from pyspark_warren.client import connect
 from pyspark_warren.conditions import named_conditions
 from pyspark_warren.driver import ClaimDriver
 from pyspark_warren.options import Options, parse_options
-from pyspark_warren.reader import read_slice
+from pyspark_warren.reader import read_task
 from pyspark_warren.surroundings import Surroundings
 from pyspark_warren.writer import write_staged
 from tests.certificates import Authority
@@ -73,7 +73,7 @@ def test_a_batch_is_published_and_claimed(mutual: TlsBroker) -> None:
     bodies = [
         row["body"]
         for one in driver.plan(start, end)
-        for batch in read_slice(connect, reading, one, SCHEMA)
+        for batch in read_task(connect, reading, [one], SCHEMA)
         for row in batch.to_pylist()
     ]
     assert sorted(bodies) == sorted(body for batch in rows for body in batch["body"].to_pylist())

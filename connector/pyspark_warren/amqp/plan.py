@@ -1,4 +1,4 @@
-"""Arithmetic on positions of the spool: where a micro-batch ends, how it is cut into tasks."""
+"""Arithmetic on rows of a spool and offsets of a stream: where a batch ends, how it is cut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark_warren.amqp.spool.layout import Stretch
-from pyspark_warren.plan import SLICE_BYTES, SLICE_MESSAGES, SLICES_MAX
+from pyspark_warren.plan import SLICES_MAX, edges, slices_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,11 @@ def slices(
         starts.append(starts[-1] + each.rows)
     rows = starts[-1]
     size = sum(each.size_bytes for each in found)
-    wanted = partitions or min(SLICES_MAX, max(-(-rows // SLICE_MESSAGES), -(-size // SLICE_BYTES)))
-    pieces = max(1, min(wanted, rows))
-    cut = []
-    for piece in range(pieces):
-        first, last = rows * piece // pieces, rows * (piece + 1) // pieces
-        if first < last:
-            cut.append(SpoolSlice(queue, reader, lane, _within(found, starts, first, last)))
-    return tuple(cut)
+    pieces = partitions or min(SLICES_MAX, slices_of(rows, size))
+    return tuple(
+        SpoolSlice(queue, reader, lane, _within(found, starts, first, last))
+        for first, last in edges(0, rows, pieces)
+    )
 
 
 def _within(
@@ -94,3 +91,21 @@ def _within(
         )
         at += 1
     return tuple(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSlice:
+    """The work of one Spark task: messages of a stream with first <= offset < last."""
+
+    first: int
+    last: int
+
+
+def offset_slices(first: int, last: int, partitions: int) -> tuple[OffsetSlice, ...]:
+    """Return slices that cover the offsets once, in order.
+
+    partitions  how many; 0: one per SLICE_MESSAGES, at most SLICES_MAX
+    """
+    assert partitions >= 0, partitions
+    pieces = partitions or min(SLICES_MAX, slices_of(last - first, 0))
+    return tuple(OffsetSlice(*each) for each in edges(first, last, pieces))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_warren.amqp.plan import offset_slices
 from pyspark_warren.amqp.streams.consumer import OFFSET_HEADER, offset_of
 from pyspark_warren.amqp.streams.offset import StreamOffset
-from pyspark_warren.amqp.streams.plan import offset_slices
 from pyspark_warren.errors import CheckpointError
 from pyspark_warren.plan import SLICES_MAX
 from warren_wire.amqp091.fields import Field

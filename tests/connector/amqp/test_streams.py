@@ -15,10 +15,10 @@ from connector.amqp.rabbitmq import OneRabbitMQ
 from connector.amqp.relay import Relay
 from connector.amqp.stream_query import SCHEMA, Stream, StreamQuery, wait_for_first
 from pyspark_warren import errors
+from pyspark_warren.amqp.plan import OffsetSlice
 from pyspark_warren.amqp.spool_offset import SpoolOffset
 from pyspark_warren.amqp.streams.ends import StreamEnds
 from pyspark_warren.amqp.streams.offset import StreamOffset
-from pyspark_warren.amqp.streams.plan import OffsetSlice
 from pyspark_warren.amqp.streams.read import read_offsets
 from pyspark_warren.offset import Offset
 from tests.patience import PATIENCE_S, TooSlow, with_time_enough

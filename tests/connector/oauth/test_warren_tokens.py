@@ -18,7 +18,7 @@ from pyspark_warren.options import parse_options
 from tests.patience import PATIENCE_S, in_time, with_time_enough
 from tests.signing_key import SigningKey
 from warren.admin import Admin
-from warren.claims import browse
+from warren.claims import ClaimSlice, browse
 from warren.local import LocalCluster
 from warren.producer import Producer
 from warren_wire.block.block import Block, encode
@@ -230,7 +230,8 @@ def used(cluster: LocalCluster, signing: SigningKey, directory: Path, life_s: fl
         claim = reader.open(number, max_messages=100, max_bytes=1 << 30)
         writer = broker.publisher("", 60.0)
     read = 0
-    for fetched in broker.fetch("used", f"r-{life_s:g}", number, 0, claim.messages, AREAS):
+    whole = ClaimSlice("used", f"r-{life_s:g}", number, 0, claim.messages)
+    for _, fetched in broker.fetch_slices([whole], AREAS):
         read += fetched.messages
         until = time.monotonic() + 0.09 * life_s
         while time.monotonic() < until:  # Spark takes its time for the rows

@@ -20,7 +20,7 @@ from tests.broker.queue.world import Queue as Machine
 from tests.broker.queue.world import config
 from warren import errors
 from warren.admin import Queue, Reader
-from warren.claims import Claim, ReaderStep, Registration
+from warren.claims import Claim, ClaimSlice, ReaderStep, Registration
 from warren_machines.queue import claim as claims
 from warren_machines.queue import commands as c
 from warren_machines.queue import decision_commands as d
@@ -176,11 +176,13 @@ class PoisonWorld:
             yield SimpleNamespace(runs=(run,))
             return
 
-    def fetch(self, queue: str, reader: str, number: int, *slice_and_more: Any) -> Iterator[Any]:
-        runs = claims.claim_slice(self.machine.state, reader, number, *slice_and_more[:2])
-        if runs is None:
-            raise errors.ClaimLost("not open", status=410)
-        yield SimpleNamespace(runs=runs)
+    def fetch_slices(self, slices: Sequence[ClaimSlice], areas: int) -> Iterator[Any]:
+        for at, part in enumerate(slices):
+            wanted = part.reader, part.number, part.first, part.last
+            runs = claims.claim_slice(self.machine.state, *wanted)
+            if runs is None:
+                raise errors.ClaimLost("not open", status=410)
+            yield at, SimpleNamespace(runs=runs)
 
     def view(self, *asked: Any) -> Iterator[Any]:
         return iter(())

@@ -10,9 +10,9 @@ import logging
 import time
 from typing import Any, Final
 
+from pyspark_warren.amqp.plan import OffsetSlice, offset_slices
 from pyspark_warren.amqp.streams.ends import StreamEnds
 from pyspark_warren.amqp.streams.offset import StreamOffset
-from pyspark_warren.amqp.streams.plan import OffsetSlice, offset_slices
 from pyspark_warren.errors import OffsetLostError
 from pyspark_warren.options import Options
 from pyspark_warren.queue_reader import BATCH_MESSAGES_MAX

@@ -9,11 +9,11 @@ from typing import Final
 
 import pyarrow as pa
 
+from pyspark_warren.amqp.plan import OffsetSlice
 from pyspark_warren.amqp.read import DeliveredRows
 from pyspark_warren.amqp.spooling import batch_of
 from pyspark_warren.amqp.streams.consumer import StreamConsumer, last_tag, offsets_of
 from pyspark_warren.amqp.streams.ends import StreamEnds
-from pyspark_warren.amqp.streams.plan import OffsetSlice
 from pyspark_warren.dropping import rows_in_mode
 from pyspark_warren.errors import BrokerRefusedError, BrokerUnavailableError, OffsetLostError
 from pyspark_warren.options import Options

@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pyspark_warren.amqp.plan import OffsetSlice, offset_slices
 from pyspark_warren.amqp.streams.driver import StreamDriver
 from pyspark_warren.amqp.streams.ends import StreamEnds
 from pyspark_warren.amqp.streams.offset import StreamOffset
-from pyspark_warren.amqp.streams.plan import OffsetSlice, offset_slices
 from pyspark_warren.amqp.streams.read import read_offsets
 from pyspark_warren.errors import OptionError
 from pyspark_warren.fault_boundary import told, told_rows
