@@ -13,7 +13,7 @@ from warren_broker.cluster.led_queues import SLICE_GROUPS, MemberCounts
 from warren_broker.cluster.process_facts import ProcessFacts
 from warren_broker.counting.counters import CHURN, MESSAGE_COUNTERS
 from warren_broker.counting.message_stats import (
-    COUNTED,
+    CHANNEL_COUNTED,
     EXCHANGE_COUNTED,
     EXCHANGE_SAMPLES_MAX,
     NODE_STATS,
@@ -56,7 +56,7 @@ class QueueSampler:
         self._interval_ms = interval_ms
         now = cluster.loop.clock.monotonic_ms()
         self._history: CountHistory[int] = CountHistory(now)
-        self._of_node: CountHistory[int] = CountHistory(now)
+        self._of_node: CountHistory[int] = CountHistory(now, names=CHANNEL_COUNTED)
         self._gauges: CountHistory[int] = CountHistory(now, names=NODE_STATS)
         self.clients = ClientSampler(clients, now)
         self._exchanges: CountHistory[ExchangeKey] = CountHistory(
@@ -168,12 +168,12 @@ class QueueSampler:
         self._history.sample(group, now, mark, row, lengths)
 
     def _counts(self) -> list[int]:
-        """Return what the node's clients did, as COUNTED has it of a queue."""
-        found = dict.fromkeys(COUNTED, 0)
+        """Return what the node's clients did, as CHANNEL_COUNTED has it of a channel."""
+        found = dict.fromkeys(CHANNEL_COUNTED, 0)
         for (name, _), value in self._cluster.counters.read().items():
             if name in MESSAGE_COUNTERS:
                 found[MESSAGE_COUNTERS[name]] += value
-        return [found[name] for name in COUNTED]
+        return [found[name] for name in CHANNEL_COUNTED]
 
     def _in_use(self) -> list[int]:
         """Return what the node has in use now, and what came and went, as NODE_STATS has it."""

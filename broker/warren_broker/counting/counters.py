@@ -119,8 +119,11 @@ MESSAGE_COUNTERS: Final = {
     "global_messages_get_empty": "get_empty",
     "global_messages_redelivered": "redeliver",
     "global_messages_acknowledged": "ack",
+    "global_messages_confirmed": "confirm",
+    "global_messages_unroutable_returned": "return_unroutable",
+    "global_messages_unroutable_dropped": "drop_unroutable",
 }
-"""Counters with RabbitMQ's keys of `message_stats` (`message_stats.COUNTED`)."""
+"""Counters with RabbitMQ's keys of `message_stats` (`message_stats.CHANNEL_COUNTED`)."""
 
 
 CHURN: Final = {

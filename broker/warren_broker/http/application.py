@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from warren_broker.http import routes
-from warren_broker.http.calls import Credentials, HttpCall, in_turns
+from warren_broker.http.calls import Credentials, HttpCall, ShownRates, in_turns
 from warren_broker.http.doors import HttpLogins
 from warren_broker.http.frames import ApiJob, NodeAsk
 from warren_broker.http.listing import columns_of, has_pages, paged, shown
@@ -29,7 +29,6 @@ from warren_broker.http.replies import (
     unavailable,
 )
 from warren_broker.http.routing_table import found_route, options_of, segments_of
-from warren_broker.http.sampling import Sampling
 from warren_broker.http.ui_files import UiFiles
 from warren_broker.settings.http_settings import ManagementSettings
 from warren_wire.admin.users import GetWhoAmIRequest
@@ -64,7 +63,7 @@ class HttpApplication:
         self.logins = HttpLogins(settings.http.logins_per_address_max)
         interval_s = settings.collect_statistics_interval / 1000
         rated = settings.rates_mode == "basic"
-        self._sampling = Sampling(interval_s, rated)
+        self._rates = ShownRates(rated, interval_s)
         self._ui = UiFiles(settings.path_prefix) if settings.ui else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -118,7 +117,7 @@ class HttpApplication:
             query,
             body,
             tags,
-            self._sampling,
+            self._rates,
             reason,
             headers.get(b"content-type", b"").decode("latin-1"),
         )

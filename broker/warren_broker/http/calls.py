@@ -20,7 +20,6 @@ from warren_broker.http.replies import (
     object_not_found,
     refusal_of,
 )
-from warren_broker.http.sampling import Sampling
 from warren_wire.admin.overview import GetTotalsRequest
 from warren_wire.admin.queues import ListQueuesRequest
 from warren_wire.admin.requests import AdminRequest, AdminRoute, fields_of
@@ -49,6 +48,14 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownRates:
+    """Whether rates are shown (`management.rates_mode`), and how often nodes look at counters."""
+
+    on: bool
+    interval_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class HttpCall:
     """A request: its credentials have been checked.
 
@@ -56,7 +63,7 @@ class HttpCall:
     body   the bytes, see `fields`
     tags   of the user
     reason  why it is made, by the header X-Reason; content_type: of the body, with its parameters
-    sampling  of the counters for which rates are shown
+    rates   which ones are shown
     """
 
     link: NodeLink
@@ -68,7 +75,7 @@ class HttpCall:
     query: Mapping[str, str]
     body: bytes
     tags: tuple[str, ...]
-    sampling: Sampling
+    rates: ShownRates
     reason: str = ""
     content_type: str = ""
 

@@ -300,11 +300,10 @@ async def _memory_of(call: HttpCall, parts: Callable[[int], tuple[int, Any]]) ->
 
 
 async def _reset(call: HttpCall) -> HttpReply:
-    """Forget the samples that this process has."""
+    """Answer as RabbitMQ; the samples are those that nodes keep, and stay."""
     if call.names and call.names[0] not in await nodes_alive(call):
         raise object_not_found()
     call.must_administer()
-    call.sampling.samples.clear()
     return HttpReply(204)
 
 

@@ -47,7 +47,7 @@ def _asked(call: HttpCall, chosen: dict[str, Any]) -> tuple[ListConnectionsReque
     """Return the request for connections, and which samples are shown; raises HttpRefusal."""
     given = ListConnectionsRequest(**chosen)
     ranges = ranges_of(call.query)
-    if not ranges or not given.name or not call.sampling.on:
+    if not ranges or not given.name or not call.rates.on:
         return given, Ranges()
     return replace(given, samples=True), ranges
 
@@ -57,7 +57,7 @@ def _kept(one: dict[str, Any], names: Sequence[str]) -> KeptSamples:
 
 
 def _octets(call: HttpCall, one: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
-    if not call.sampling.on:
+    if not call.rates.on:
         return {}
     counts, now_ms = [one[name] for name in OCTETS], round(time.time() * 1000)
     rates, kept = one.get("rates", ()), _kept(one, OCTETS)
@@ -152,7 +152,7 @@ async def _known_channels(
 
 def _message_stats(call: HttpCall, one: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
     """Return `message_stats` of a channel that has done something, each count with its rate."""
-    if not call.sampling.on:
+    if not call.rates.on:
         return {}
     rows = [row for _, row in one["deliveries"]]
     counts = summed_rows(rows) if rows else [0] * len(COUNTED)
@@ -183,7 +183,7 @@ async def _get_channel(call: HttpCall) -> HttpReply:
     name = call.names[0].rpartition(" (")[0]
     for shown, channel in await _known_channels(call, name=name) if name else []:
         if shown["name"] == call.names[0]:
-            deliveries = _deliveries(shown["vhost"], channel) if call.sampling.on else []
+            deliveries = _deliveries(shown["vhost"], channel) if call.rates.on else []
             return HttpReply(200, {**shown, "deliveries": deliveries})
     raise object_not_found()
 

@@ -1,20 +1,26 @@
-"""`/api/overview`, and the rates that nodes show; see `samples`."""
+"""`/api/overview`, and the rates that nodes show; they are those that the nodes have kept."""
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from warren_broker.counting.counters import CHURN
-from warren_broker.counting.message_stats import COARSE_MS, COARSE_SAMPLES, LENGTHS, NODE_STATS
+from warren_broker.counting.counters import CHURN, MESSAGE_COUNTERS
+from warren_broker.counting.message_stats import (
+    CHANNEL_COUNTED,
+    COARSE_MS,
+    COARSE_SAMPLES,
+    FINE_SAMPLES,
+    LENGTHS,
+    NODE_STATS,
+)
 from warren_broker.http.calls import HttpCall
 from warren_broker.http.kept_samples import KeptSamples
-from warren_broker.http.queue_statistics import Statistics, add_samples
+from warren_broker.http.queue_statistics import HANDED_OUT, Statistics, add_samples
 from warren_broker.http.replies import HttpReply
-from warren_broker.http.sample_ranges import Range, Ranges, details, ranges_of
-from warren_broker.http.samples import MESSAGE_STATS, SAMPLES_KEPT, summed
+from warren_broker.http.sample_ranges import Range, details, ranges_of
 from warren_machines.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
 from warren_wire.admin.connections import PROTOCOL_091, ListConnectionsRequest
 from warren_wire.admin.overview import GetOverviewRequest, GetTotalsRequest
@@ -23,6 +29,7 @@ from warren_wire.admin.statistics import GetGaugeStatisticsRequest, GetNodeStati
 RABBITMQ_VERSION: Final = "4.3.0"
 """The version of RabbitMQ of which the API is: clients choose their requests by it."""
 KEPT_S: Final = COARSE_SAMPLES * COARSE_MS // 1000
+ALL_DELIVERED: Final = "global_messages_delivered"
 PRODUCT: Final = "Warren"
 PYTHON: Final = f"Python {platform.python_version()}"
 
@@ -69,10 +76,10 @@ async def overview(call: HttpCall) -> HttpReply:
     """Answer the cluster's totals, which each node adds up: no queue is asked by itself."""
     without = call.query.get("disable_stats") == "true"
     job = call.job
-    kept = [round(call.sampling.interval_s * SAMPLES_KEPT), KEPT_S]
+    kept = [round(call.rates.interval_s * FINE_SAMPLES), KEPT_S]
     shown: dict[str, Any] = {
         "management_version": RABBITMQ_VERSION,
-        "rates_mode": "basic" if call.sampling.on else "none",
+        "rates_mode": "basic" if call.rates.on else "none",
         "sample_retention_policies": {"global": kept, "basic": kept, "detailed": []},
         "exchange_types": exchange_types(),
         "product_name": PRODUCT,
@@ -99,8 +106,6 @@ async def overview(call: HttpCall) -> HttpReply:
 
 async def _totals(call: HttpCall, without: bool) -> dict[str, Any]:
     """Return numbers of objects and, unless they are not wanted, of messages with their rates."""
-    if call.monitors() and not without:
-        await call.sampling.wanted(call.totals)
     found = await call.get(GetTotalsRequest(counts=not without))
     vhosts, nodes = found["vhosts"].values(), found["nodes"]
     objects: dict[str, Any] = {
@@ -128,45 +133,59 @@ async def _clients(call: HttpCall, nodes: list[dict[str, Any]]) -> dict[str, int
 
 async def _with_rates(call: HttpCall, values: Mapping[str, int]) -> dict[str, Any]:
     """Return lengths and, for users that see the nodes' counters, these, each with its rate."""
-    ranges = ranges_of(call.query)
-    lengths, rates = ranges.lengths, ranges.msg_rates
-    shown = {"queue_totals": _detailed(call, {key: key for key in LENGTHS}, values, lengths)}
-    if not call.monitors() or not call.sampling.on:
-        return {**shown, "message_stats": {}, "churn_rates": {}}
-    shown = {
-        **shown,
-        "message_stats": _detailed(call, MESSAGE_STATS, values, rates),
-        "churn_rates": _detailed(call, CHURN, values, rates),
-    }
-    if ranges:
-        await _add_kept_samples(call, shown, ranges)
-    return shown
-
-
-async def _add_kept_samples(call: HttpCall, shown: dict[str, Any], ranges: Ranges) -> None:
-    """Have samples of messages go back as far as the nodes have kept some."""
-    found = await call.get(GetNodeStatisticsRequest())
-    kept, now_ms = KeptSamples(found[3], summed=True), round(time.time() * 1000)
+    ranges, now_ms = ranges_of(call.query), round(time.time() * 1000)
+    lengths: dict[str, Any] = {name: values[name] for name in LENGTHS}
+    shown = {"queue_totals": lengths, "message_stats": {}, "churn_rates": {}}
+    if not call.monitors() or not call.rates.on:
+        return shown
+    told = await call.get(GetNodeStatisticsRequest())
+    rates = dict(zip((*CHANNEL_COUNTED, *LENGTHS), told[2], strict=True))
+    kept = KeptSamples(told[3], summed=True, names=CHANNEL_COUNTED)
+    stats = client_stats_of_all(values, rates)
     if ranges.msg_rates is not None:
-        add_samples(shown["message_stats"], kept, ranges.msg_rates, now_ms)
-    if ranges.lengths is not None:
-        for name in LENGTHS:
-            key = f"{name}_details"
-            rate = shown["queue_totals"][key]["rate"]
-            points = kept.lengths(name, ranges.lengths, now_ms)
-            shown["queue_totals"][key] = details(rate, points)
+        add_samples(stats, kept, ranges.msg_rates, now_ms)
+    for name in LENGTHS:
+        wanted = ranges.lengths
+        points = None if wanted is None else kept.lengths(name, wanted, now_ms)
+        lengths[f"{name}_details"] = details(rates[name], points)
+    churn = await _churn(call, values, ranges.msg_rates, now_ms)
+    return {**shown, "message_stats": stats, "churn_rates": churn}
 
 
-def _detailed(
-    call: HttpCall, keys: Mapping[str, str], values: Mapping[str, int], wanted: Range | None
-) -> dict[str, Any]:
-    samples, now_ms = call.sampling.samples, round(time.time() * 1000)
+def client_stats_of_all(values: Mapping[str, int], rates: Mapping[str, float]) -> dict[str, Any]:
+    """Return `message_stats` of the cluster: the counters of the nodes, each with its rate."""
+    handed_out = sum(rates[name] for name in HANDED_OUT)
     shown: dict[str, Any] = {}
-    for key, name in keys.items():
-        shown[key] = values.get(name, 0)
-        if call.monitors() and call.sampling.on:
-            shown[f"{key}_details"] = samples.details(name, wanted, now_ms)
+    for counter, key in {**MESSAGE_COUNTERS, ALL_DELIVERED: "deliver_get"}.items():
+        shown[key] = values.get(counter, 0)
+        shown[f"{key}_details"] = details(rates.get(key, handed_out), None)
     return shown
+
+
+async def _churn(
+    call: HttpCall, values: Mapping[str, int], wanted: Range | None, now_ms: int
+) -> dict[str, Any]:
+    """Return what came and went on the nodes, each with its rate."""
+    nodes = await call.get(GetGaugeStatisticsRequest(wanted is not None))
+    kept = KeptSamples([one for node in nodes for one in node[3]], names=NODE_STATS)
+    shown: dict[str, Any] = {}
+    for key, counter in CHURN.items():
+        rate = sum(node[2][NODE_STATS.index(key)] for node in nodes)
+        points = None if wanted is None else kept.counts(key, wanted, now_ms)
+        shown[key], shown[f"{key}_details"] = values.get(counter, 0), details(rate, points)
+    return shown
+
+
+def summed(nodes: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the sums of the counters, and of LENGTHS, over the nodes (`NodeTotals`)."""
+    found = dict.fromkeys(LENGTHS, 0)
+    for node in nodes:
+        for key, value in node["counters"].items():
+            found[key] = found.get(key, 0) + value
+        for led in node["vhosts"].values():
+            for key in LENGTHS:
+                found[key] += led[key]
+    return found
 
 
 async def node_statistics(call: HttpCall) -> dict[str, dict[str, Any]]:
@@ -174,10 +193,9 @@ async def node_statistics(call: HttpCall) -> dict[str, dict[str, Any]]:
     if call.query.get("disable_stats") == "true" or not call.monitors():
         return {}
     wanted = ranges_of(call.query).node_stats
-    await call.sampling.wanted(call.totals)
     found = await call.totals()
     used: dict[str, Any] = {}
-    if call.sampling.on:
+    if call.rates.on:
         gauges = await call.get(GetGaugeStatisticsRequest(wanted is not None))
         used = {str(one[0]): _used(one, wanted) for one in gauges}
     return {

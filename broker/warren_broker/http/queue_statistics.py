@@ -34,7 +34,7 @@ VHOST_STATISTICS_KEYS: Final = STATISTICS_KEYS.union(
     LENGTHS, OCTETS, [f"{name}_details" for name in OCTETS]
 )
 """Those of a vhost."""
-_HANDED_OUT: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+HANDED_OUT: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 """Their sum is `deliver_get`."""
 
 
@@ -48,7 +48,7 @@ def wants(call: HttpCall, key: str) -> bool:
 
 def wants_statistics(call: HttpCall, keys: Iterable[str] = STATISTICS_KEYS) -> bool:
     """Return whether one of the keys is shown for which the nodes are asked."""
-    return call.sampling.on and any(wants(call, key) for key in keys)
+    return call.rates.on and any(wants(call, key) for key in keys)
 
 
 async def statistics_of(call: HttpCall, vhost: str) -> dict[str, Statistics]:
@@ -97,7 +97,7 @@ def add_samples(stats: dict[str, Any], kept: KeptSamples, wanted: Range, now_ms:
     points = {name: kept.counts(name, wanted, now_ms) for name in kept.names}
     points["deliver_get"] = [
         {"sample": sum(one["sample"] for one in at), "timestamp": at[0]["timestamp"]}
-        for at in zip(*(points[name] for name in _HANDED_OUT), strict=True)
+        for at in zip(*(points[name] for name in HANDED_OUT), strict=True)
     ]
     for name in points.keys() & stats.keys():
         stats[f"{name}_details"] = details(stats[f"{name}_details"]["rate"], points[name])
@@ -192,7 +192,7 @@ def message_stats(counts: Sequence[int], rates: Sequence[float]) -> dict[str, An
         kept.append(COUNTED[PUBLISH])
     if any(count for at, count in enumerate(counts) if at != PUBLISH):
         values |= handed_out(counts)
-        grown["deliver_get"] = sum(grown[name] for name in _HANDED_OUT)
+        grown["deliver_get"] = sum(grown[name] for name in HANDED_OUT)
         kept += handed_out(counts)
     shown: dict[str, Any] = {}
     for name in kept:
@@ -204,7 +204,7 @@ def message_stats(counts: Sequence[int], rates: Sequence[float]) -> dict[str, An
 def handed_out(counts: Sequence[int]) -> dict[str, int]:
     """Return a queue's counts but `publish`, with their sum `deliver_get`."""
     values = {name: counts[at] for at, name in enumerate(COUNTED) if at != PUBLISH}
-    return {**values, "deliver_get": sum(values[name] for name in _HANDED_OUT)}
+    return {**values, "deliver_get": sum(values[name] for name in HANDED_OUT)}
 
 
 def summed_rows(rows: Sequence[Sequence[int]]) -> list[int]:

@@ -19,12 +19,12 @@ _ID: Final = re.compile(r"[0-9]{1,18}-[0-9]{1,18}-[0-9]{1,9}")
 class DelayedInfo(msgspec.Struct, frozen=True):
     """A message that waits. ready_at: in milliseconds since the epoch; id: while it waits."""
 
-    id: Annotated[str, seen(column="id")]
-    ready_at: Annotated[int, seen(column="ready at", amqp="ulong")]
-    exchange: Annotated[str, seen(column="exchange")]
-    routing_key: Annotated[str, seen(column="key")]
-    message_id: Annotated[str, seen(column="message id")]
-    size_bytes: Annotated[int, seen(column="bytes", amqp="ulong")]
+    id: Annotated[str, seen(column=True)]
+    ready_at: Annotated[int, seen(column=True, amqp="ulong")]
+    exchange: Annotated[str, seen(column=True)]
+    routing_key: Annotated[str, seen(column=True)]
+    message_id: Annotated[str, seen(column=True)]
+    size_bytes: Annotated[int, seen(column=True, amqp="ulong")]
 
 
 class ListDelayedRequest(QueueRequest[list[DelayedInfo]], frozen=True):

@@ -129,31 +129,31 @@ class QueueInfo(msgspec.Struct, frozen=True):
     effective_policy_definition  of both, merged
     """
 
-    name: Annotated[str, seen(column="queue")]
+    name: Annotated[str, seen(column=True)]
     vhost: str
-    type: Annotated[str, seen(column="type")]
+    type: Annotated[str, seen(column=True)]
     durable: bool
     exclusive: bool
     auto_delete: bool
-    leader: Annotated[str, seen(column="leader")]
+    leader: Annotated[str, seen(column=True)]
     replicas: tuple[str, ...]
     arguments: dict[str, Any] = {}
     messages: Annotated[int, count()] = 0
-    messages_ready: Annotated[int, count("ready")] = 0
-    messages_unacknowledged: Annotated[int, count("unacked")] = 0
-    messages_claimed: Annotated[int, count("claimed")] = 0
-    messages_staged: Annotated[int, count("staged")] = 0
-    messages_delayed: Annotated[int, count("delayed")] = 0
+    messages_ready: Annotated[int, count(column=True)] = 0
+    messages_unacknowledged: Annotated[int, count(column=True)] = 0
+    messages_claimed: Annotated[int, count(column=True)] = 0
+    messages_staged: Annotated[int, count(column=True)] = 0
+    messages_delayed: Annotated[int, count(column=True)] = 0
     next_delayed_at: Annotated[int, count(http="")] = 0
     last_delayed_at: Annotated[int, count(http="")] = 0
     delayed_retry: str = "disabled"
     delivery_limit: int = NO_DELIVERY_LIMIT
-    messages_dlx: Annotated[int, count("dlx")] = 0
+    messages_dlx: Annotated[int, count(column=True)] = 0
     message_bytes_dlx: Annotated[int, count()] = 0
     bytes_ready: Annotated[int, count(http="message_bytes_ready")] = 0
     bytes_unacknowledged: Annotated[int, count(http="message_bytes_unacknowledged")] = 0
     message_bytes: Annotated[int, count()] = 0
-    consumer_count: Annotated[int, seen(column="consumers", http="consumers", amqp="uint")] = 0
+    consumer_count: Annotated[int, seen(column=True, http="consumers", amqp="uint")] = 0
     by_priority: Annotated[dict[int, int], seen(amqp="pairs")] = {}
     readers: tuple[ReaderInfo, ...] = ()
     relays: tuple[RelayInfo, ...] = ()

@@ -133,17 +133,17 @@ _WORDS: dict[type[inspect.Type], str] = {
 }
 
 
-def seen(*, column: str = "", http: str | None = None, amqp: str = "") -> msgspec.Meta:
+def seen(*, column: bool = False, http: str | None = None, amqp: str = "") -> msgspec.Meta:
     """Return what is said of a field where its value is shown.
 
-    column  its title in the tables of `warren`, in the order of the fields; "": it has none
+    column  it is one in the tables of `warren`, in the order of the fields
     http    its key in the HTTP API; "": it is not there; None: the same
     amqp    how `/management` writes the number: ulong, uint
     """
     return msgspec.Meta(extra={"column": column, "http": http, "amqp": amqp})
 
 
-def count(column: str = "", http: str | None = None) -> msgspec.Meta:
+def count(*, column: bool = False, http: str | None = None) -> msgspec.Meta:
     """Return what is said of a number that its queue counts."""
     return seen(column=column, http=http, amqp="ulong")
 
@@ -164,9 +164,9 @@ def said_of(kind: type[msgspec.Struct]) -> dict[str, dict[str, Any]]:
     }
 
 
-def columns_of(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the columns of a table of these values: title and field."""
-    return {said["column"]: name for name, said in said_of(kind).items() if said.get("column")}
+def columns_of(kind: type[msgspec.Struct]) -> list[str]:
+    """Return the fields that are columns in a table of these values."""
+    return [name for name, said in said_of(kind).items() if said.get("column")]
 
 
 # ------------------------------------------------------------------ routes

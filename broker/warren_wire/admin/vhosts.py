@@ -23,12 +23,12 @@ class VhostInfo(msgspec.Struct, frozen=True):
     protected_from_deletion  whether it cannot be deleted; None: that was never set, so it can
     """
 
-    name: Annotated[str, seen(column="vhost")]
-    description: Annotated[str, seen(column="description")]
-    tags: Annotated[tuple[str, ...], seen(column="tags")]
-    default_queue_type: Annotated[str, seen(column="default queue type")]
-    tracing: Annotated[bool, seen(column="tracing")] = False
-    protected_from_deletion: Annotated[bool | None, seen(column="protected")] = None
+    name: Annotated[str, seen(column=True)]
+    description: Annotated[str, seen(column=True)]
+    tags: Annotated[tuple[str, ...], seen(column=True)]
+    default_queue_type: Annotated[str, seen(column=True)]
+    tracing: Annotated[bool, seen(column=True)] = False
+    protected_from_deletion: Annotated[bool | None, seen(column=True)] = None
 
 
 class ListVhostsRequest(AdminRequest[list[VhostInfo]], frozen=True):
