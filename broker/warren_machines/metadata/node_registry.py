@@ -52,7 +52,7 @@ def register(
              in RabbitMQ
 
     A new disk holds nothing of the existing queues; those with their only member on the previous
-    disk start again, empty (`_renew`).
+    disk start again, empty (`_renew`). The first disk of a name: see `_since_group`.
     """
     state = context.state
     if disk in state.removed:
@@ -77,13 +77,28 @@ def register(
     if known is not None and known.disk == disk:
         now = ClusterNode(name, address, disk, known.since_group, drained, known.forgetting, ports)
     else:
-        now = ClusterNode(name, address, disk, state.last_group, drained, ports=ports)
+        since_group = state.last_group if known is not None else _since_group(context, name)
+        now = ClusterNode(name, address, disk, since_group, drained, ports=ports)
     if now == known:
         return
     state.nodes[name] = now
     context.changes.append(NodesChanged(joined=name if known is None else ""))
     if known is not None and known.disk != disk:
         _renew(context, name)
+
+
+def _since_group(context: MetadataContext, name: str) -> int:
+    """Return the last group that is older than the first disk of a name.
+
+    1. a, b and c form a cluster; a and b are registered.  2. A queue of b and c is declared.  3. c
+    is registered. If its member began as one that joins, which may not vote, nothing would ever
+    lead the queue. No log of it can be lost: it was declared for the c that begins now, which
+    starts no member before it is registered.  So c is a founder of it. A node that joins later is
+    in no list of founders: see `set_members`.
+    """
+    state = context.state
+    founded = [queue.group for queue in state.queues() if queue.founded_by(name)]
+    return min(founded, default=state.last_group + 1) - 1
 
 
 def _renew(context: MetadataContext, name: str) -> None:

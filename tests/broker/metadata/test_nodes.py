@@ -37,6 +37,22 @@ def test_a_node_that_joins_holds_nothing_of_older_queues(world: World) -> None:
     assert world.state.nodes["d"].since_group == 1 and world.changes == []
 
 
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_node_founds_the_queues_declared_before_it_was_registered(
+    world: World, joins: bool
+) -> None:
+    world.declare("old", nodes=("a", "b"))
+    early = world.declare("early", nodes=("a", "d"))
+    world.declare("other", nodes=("a", "b"))
+    if joins:
+        world.do(commands.JoinNode("d", 104, "d:1"))
+    start(world, "d", 94, 104)
+    assert early.founded_by("d")
+    assert early.group > world.state.nodes["d"].since_group, "of two members: it has to vote"
+    start(world, "d", 95, 204)
+    assert early.group < world.state.nodes["d"].since_group, "its log is lost"
+
+
 def test_another_disk_is_another_memory(world: World) -> None:
     world.declare("old", nodes=("a", "b", "c"))
     start(world, "b", 82, 102)
