@@ -31,16 +31,22 @@ from warren_broker.process.certificate_ends import CertificateEnd, first_ends
 from warren_raft.runtime.group import LogPosition
 from warren_wire import VERSION
 
-COUNTS: Final[tuple[tuple[str, str], ...]] = (
-    ("rabbitmq_queue_messages_ready", "Messages that can be delivered"),
-    ("rabbitmq_queue_messages_unacked", "Messages delivered and not acknowledged"),
-    ("rabbitmq_queue_messages", "All messages of the queue"),
-    ("rabbitmq_queue_messages_ready_bytes", "Bytes of the messages that can be delivered"),
-    ("rabbitmq_queue_consumers", "Consumers of the queue"),
-    ("warren_queue_messages_delayed", "Messages that wait for their next delivery"),
-    ("warren_queue_messages_dead_lettering", "Dead letters kept until they are confirmed"),
-    ("warren_queue_messages_claimed", "Messages in claims"),
-)
+COUNTS: Final[dict[str, tuple[str, str]]] = {
+    "ready": ("rabbitmq_queue_messages_ready", "Messages that can be delivered"),
+    "unacked": ("rabbitmq_queue_messages_unacked", "Messages delivered and not acknowledged"),
+    "messages": ("rabbitmq_queue_messages", "All messages of the queue"),
+    "ready_bytes": (
+        "rabbitmq_queue_messages_ready_bytes",
+        "Bytes of the messages that can be delivered",
+    ),
+    "consumers": ("rabbitmq_queue_consumers", "Consumers of the queue"),
+    "delayed": ("warren_queue_messages_delayed", "Messages that wait for their next delivery"),
+    "dead_lettering": (
+        "warren_queue_messages_dead_lettering",
+        "Dead letters kept until they are confirmed",
+    ),
+    "claimed": ("warren_queue_messages_claimed", "Messages in claims"),
+}
 """Name and text of each field of `MemberCounts`."""
 COUNTERS: Final[dict[str, tuple[str, str]]] = {
     "publish": ("queue_messages_published", "Messages published to the queue"),
@@ -53,13 +59,13 @@ COUNTERS: Final[dict[str, tuple[str, str]]] = {
     "ack": ("queue_messages_acked", "Messages acknowledged"),
 }
 """Name and text of each of `message_stats.COUNTED`."""
-POSITIONS: Final[tuple[tuple[str, str], ...]] = (
-    ("rabbitmq_raft_term", "Current term"),
-    ("rabbitmq_raft_commit_index", "Last committed entry"),
-    ("rabbitmq_raft_last_applied", "Last applied entry"),
-    ("rabbitmq_raft_last_written_index", "Last entry on this node's disk"),
-    ("rabbitmq_raft_snapshot_index", "Last entry of the newest snapshot"),
-)
+POSITIONS: Final[dict[str, tuple[str, str]]] = {
+    "term": ("rabbitmq_raft_term", "Current term"),
+    "committed": ("rabbitmq_raft_commit_index", "Last committed entry"),
+    "applied": ("rabbitmq_raft_last_applied", "Last applied entry"),
+    "durable": ("rabbitmq_raft_last_written_index", "Last entry on this node's disk"),
+    "snapshot": ("rabbitmq_raft_snapshot_index", "Last entry of the newest snapshot"),
+}
 """Name and text of each field of `LogPosition`."""
 
 
@@ -250,16 +256,16 @@ class _Readings(Collector):
             yield metric
 
     def _totals(self) -> Iterator[Metric]:
-        for (name, said), value in zip(COUNTS, self._reading.total, strict=True):
-            yield GaugeMetricFamily(name, said, value=value)
+        for field, (name, said) in COUNTS.items():
+            yield GaugeMetricFamily(name, said, value=getattr(self._reading.total, field))
 
     def _queues(self) -> Iterator[Metric]:
         labels = ["vhost", "queue"]
-        for at, (name, said) in enumerate(COUNTS):
+        for field, (name, said) in COUNTS.items():
             metric = GaugeMetricFamily(name, said, labels=labels)
             for queue in self._reading.queues:
                 if queue.counts is not None:
-                    metric.add_metric([queue.vhost, queue.name], queue.counts[at])
+                    metric.add_metric([queue.vhost, queue.name], getattr(queue.counts, field))
             yield metric
         info = GaugeMetricFamily(
             PREFIX + "queue_info",
@@ -282,14 +288,14 @@ class _Readings(Collector):
 
     def _raft(self) -> Iterator[Metric]:
         """Yield the positions of the definitions' log, and per object of each queue's."""
-        for at, (name, said) in enumerate(POSITIONS):
+        for field, (name, said) in POSITIONS.items():
             metric = GaugeMetricFamily(name, said)
             if self._reading.definitions is not None:
                 labels = {"ra_system": "coordination"}
-                metric.add_sample(name, labels, self._reading.definitions[at])
+                metric.add_sample(name, labels, getattr(self._reading.definitions, field))
             for queue in self._reading.queues:
                 labels = {"vhost": queue.vhost, "queue": queue.name}
-                metric.add_sample(name, labels, queue.position[at])
+                metric.add_sample(name, labels, getattr(queue.position, field))
             yield metric
         yield GaugeMetricFamily(
             "warren_raft_entries_damaged",
@@ -303,6 +309,6 @@ class _Readings(Collector):
         )
 
 
-assert len(COUNTS) == len(MemberCounts._fields), "a text for each count"
+assert {*COUNTS} == {*MemberCounts._fields}, "a text for each count"
 assert {*COUNTERS} == {*COUNTED}, "a name for each count"
-assert len(POSITIONS) == len(LogPosition._fields), "a text for each position"
+assert {*POSITIONS} == {*LogPosition._fields}, "a text for each position"
