@@ -539,15 +539,17 @@ class Client091(ProtocolClient):
 
     def _settle(self, request: requests.AckRequest) -> None:
         self._counts.acknowledged(request.consumer, request.msg_ids)
-        self._broker.consuming.settle(commands.Settle(request.consumer, request.msg_ids), late=True)
+        self._broker.consuming.acknowledge(
+            commands.Settle(request.consumer, request.msg_ids), late=True
+        )
 
     def _return(self, request: requests.RequeueRequest) -> None:
-        self._broker.consuming.settle(
+        self._broker.consuming.acknowledge(
             commands.Return(request.consumer, request.msg_ids, request.failed)
         )
 
     def _discard(self, request: requests.RejectRequest) -> None:
-        self._broker.consuming.settle(
+        self._broker.consuming.acknowledge(
             commands.Discard(request.consumer, request.msg_ids, request.failed)
         )
 

@@ -198,15 +198,15 @@ class Consumers10:
         ids = request.msg_ids
         if request.outcome == "accepted":
             self._counts.acknowledged(request.consumer, ids)
-            self._broker.consuming.settle(commands.Settle(request.consumer, ids))
+            self._broker.consuming.acknowledge(commands.Settle(request.consumer, ids))
         elif request.outcome == "released":
-            self._broker.consuming.settle(commands.Return(request.consumer, ids, False))
+            self._broker.consuming.acknowledge(commands.Return(request.consumer, ids, False))
         else:
-            self._broker.consuming.settle(commands.Discard(request.consumer, ids, True))
+            self._broker.consuming.acknowledge(commands.Discard(request.consumer, ids, True))
 
     def modify(self, asker: Asker, request: link_requests.ModifyMessages, answer: Answer) -> None:
         """Pass on a modified outcome."""
-        self._broker.consuming.settle(
+        self._broker.consuming.acknowledge(
             Modify(
                 request.consumer,
                 request.msg_ids,

@@ -1,4 +1,4 @@
-"""The driver's side of a receiver process: what it said, what it is told, and its next life."""
+"""The driver's side of a receiver process: what it said, what it is told, and its next process."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def ask_who_leads(node: NodeState) -> None:
 
     The leader answers it like any other pre-vote, with an append. A member that still follows the
     sender learns that the sender does not lead: 1. a leads and loses its disk.  2. It returns under
-    another id before any member suspects it.  3. An append of its earlier life arrives late:
+    another id before any member suspects it.  3. An append of its earlier incarnation arrives late:
     b follows a, which will never send another.
     """
     ask_whether(node)

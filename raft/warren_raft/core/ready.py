@@ -54,7 +54,7 @@ class Ready(msgspec.Struct, frozen=True):
     messages_after_sync  leave once everything up to `sequence` is on disk: votes, requests for
                          them, append replies. With nothing to write and all earlier writes done
                          (`node.synced >= ready.sequence`): at once
-    committed            apply in this order; each index is handed out once in a node's life. They
+    committed            apply in this order; each index is handed out once in an incarnation. They
                          are on a majority's disks but perhaps not yet on this one's: safe, because
                          what is applied is in memory and is rebuilt from the log after a crash,
                          and a committed entry is never truncated

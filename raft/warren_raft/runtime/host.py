@@ -123,7 +123,7 @@ class Host:
         self._lost: LostEntries
         self._stopped = False
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ start and stop
 
     def start(self) -> None:
         """Lock the directory, recover the log, listen, connect.

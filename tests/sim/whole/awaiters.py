@@ -41,7 +41,7 @@ class Subscribed:
             self.owner.received[bytes(block.body(at))] = True
         last = delivery.first_msg_id + delivery.last - delivery.first
         settle = commands.Settle(consumer, ((delivery.first_msg_id, last),))
-        self.process.inject(lambda: self.process.broker.consuming.settle(settle))
+        self.process.inject(lambda: self.process.broker.consuming.acknowledge(settle))
 
     def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
         """See Receiver."""

@@ -121,7 +121,7 @@ class Carriage:
             msg_id = self.ledger.pop(number)[1]
             if not self.ended:
                 settled = commands.Settle(self.consumer, ((msg_id, msg_id),))
-                self.process.broker.consuming.settle(settled, late=True)
+                self.process.broker.consuming.acknowledge(settled, late=True)
 
 
 class Carrier(Person):

@@ -190,7 +190,7 @@ class Subscription:
         if not self.owner.steady and rng.random() < self.book.plan.trouble:
             if "rejected" in self.book.plan.forgets and rng.random() < 0.5:
                 self.book.rejected[body] = True
-                consuming.settle(commands.Discard(self.consumer, ids, msg_id % 2 == 0))
+                consuming.acknowledge(commands.Discard(self.consumer, ids, msg_id % 2 == 0))
             else:
                 self.give_back(msg_id, body, acquired, rng.random() < 0.5)
             self.flow()
@@ -198,7 +198,9 @@ class Subscription:
         client = self.process.broker.queues.cluster.client(self.queue.group)
         if client is not None:  # else the queue was deleted
             settle = commands.Settle(self.consumer, ids)
-            client.settle(settle, True, lambda reply, index: self.settled(reply, body, acquired))
+            client.acknowledge(
+                settle, True, lambda reply, index: self.settled(reply, body, acquired)
+            )
         self.flow()
 
     def give_back(self, msg_id: int, body: bytes, acquired: int, failed: bool) -> None:
@@ -206,7 +208,7 @@ class Subscription:
         ids = ((msg_id, msg_id),)
         client = self.process.broker.queues.cluster.client(self.queue.group)
         if msg_id % 2 or client is None:
-            self.process.broker.consuming.settle(commands.Return(self.consumer, ids, failed))
+            self.process.broker.consuming.acknowledge(commands.Return(self.consumer, ids, failed))
             return
         ready_ms = (
             self.process.loop.now_ms + MODIFIED_MS if msg_id % 4 and self.book.plan.delays else 0
@@ -334,5 +336,5 @@ class Getter(OneAtATime):
     def done(self, process: Process, session: int, settle: commands.Settle | None) -> None:
         """Acknowledge it, or not."""
         if settle is not None and self.rng.random() < 0.7:
-            process.broker.consuming.settle(settle)
+            process.broker.consuming.acknowledge(settle)
         process.broker.consuming.session_down(session, self.rng.random() < 0.5)

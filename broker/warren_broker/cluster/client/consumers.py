@@ -9,10 +9,10 @@ import msgspec
 
 from warren_broker.access import requests
 from warren_broker.cluster.client.queue_client import (
+    Acknowledgement,
     GroupClient,
     LocalConsumer,
     Receiver,
-    Settlement,
 )
 from warren_broker.cluster.client.queues import QueueClients
 from warren_machines.metadata.records import QueueRecord
@@ -166,11 +166,11 @@ class Consumers:
         if client is not None:
             client.command(command, on_reply)
 
-    def settle(self, command: Settlement, late: bool = False) -> None:
-        """Pass on a consumer's acknowledgements; late: they may wait, see `GroupClient.settle`."""
+    def acknowledge(self, command: Acknowledgement, late: bool = False) -> None:
+        """Pass on a consumer's acknowledgements; late: see `GroupClient.acknowledge`."""
         client = self._client(command.consumer)
         if client is not None:
-            client.settle(command, late)
+            client.acknowledge(command, late)
 
     def set_aside(self, consumer: int, index: int, msg_id: int, reason: str) -> None:
         """Record that a message for a consumer could not be sent as it is."""
@@ -321,6 +321,6 @@ class Consumers:
             # The client was told that the queue is out of reach: return the message at once.
             if isinstance(reply, commands.GetReply) and reply.delivery is not None:
                 number = reply.delivery.first_msg_id
-                self.settle(commands.Return(command.consumer, ((number, number),), False))
+                self.acknowledge(commands.Return(command.consumer, ((number, number),), False))
 
         self._queues.ask(queue, command, got, late)

@@ -69,8 +69,9 @@ class DeadLetters:
     Nothing is published before this node knows the definitions, which say where to, and its own
     incarnation: 1. A node starts, leads a queue, and dead-letters a message.  2. It publishes that
     without a number.  3. The leader there knows the node's incarnation before, which has a number,
-    and not this one: it takes a life without a number for an older one, and ends it. Nothing that
-    this process submits to that queue would ever be applied, and it would be sent again and again.
+    and not this one: it takes an incarnation without a number for an older one, and ends it.
+    Nothing that this process submits to that queue would ever be applied, and it would be sent
+    again and again.
     Replayed by test_a_dead_letter_of_a_life_that_has_no_number_yet_does_not_end_it.
     Invariant: a pass is scheduled exactly while runs wait.
     """

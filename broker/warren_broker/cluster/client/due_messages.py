@@ -208,7 +208,7 @@ class _Router:
         if ok:
             self._settle([number])
             return
-        self._consuming.settle(Return(self._consumer, ((number, number),), True))
+        self._consuming.acknowledge(Return(self._consumer, ((number, number),), True))
         now_ms = self._queues.cluster.loop.now_ms
         if not self._logged_ms or now_ms >= self._logged_ms + REFUSED_LOG_MS:
             self._logged_ms = now_ms
@@ -217,7 +217,7 @@ class _Router:
 
     def _settle(self, numbers: Iterable[int]) -> None:
         ids = tuple((number, number) for number in numbers)
-        self._consuming.settle(Settle(self._consumer, ids))
+        self._consuming.acknowledge(Settle(self._consumer, ids))
 
 
 class _DueBatch(Forwarding):

@@ -40,7 +40,7 @@ ACK_WAIT_MS = 10
 MSG_ID_MAX = (1 << 63) - 1
 """No delivery has a higher number: a range up to it is all from its beginning on."""
 
-Settlement: TypeAlias = Settle | Return | Discard | Modify
+Acknowledgement: TypeAlias = Settle | Return | Discard | Modify
 
 
 class Carrier(Protocol):
@@ -192,10 +192,10 @@ class GroupClient:
         self.uplink.command(command, on_reply, ordered)
         self._touch()
 
-    def settle(
-        self, command: Settlement, late: bool = False, on_reply: OnReply | None = None
+    def acknowledge(
+        self, command: Acknowledgement, late: bool = False, on_reply: OnReply | None = None
     ) -> None:
-        """Add a consumer's settlement; late: an acknowledgement that may wait for ACK_WAIT_MS.
+        """Add a consumer's acknowledgement; late: an acknowledgement that may wait for ACK_WAIT_MS.
 
         It waits while the consumer has more than half of its credit left, so that deliveries
         continue; a consumer that is not known here (basic.get) waits for no delivery.

@@ -33,7 +33,7 @@ EFFECTS_RETRY_MS = 100
 """Interval between proposals that are refused during a leadership transfer."""
 
 
-class _Life(NamedTuple):
+class _Incarnation(NamedTuple):
     """An uplink of a queue: its node, incarnation number (0: none), and whether it is suspected."""
 
     uplink: int
@@ -160,16 +160,16 @@ class LeaderEffects:
         if timer is not None:
             timer[1].cancel()
 
-    def _uplinks(self, group: int) -> list[_Life]:
+    def _uplinks(self, group: int) -> list[_Incarnation]:
         """Return the incarnations known to the queue, as applied."""
         uplinks = self._cluster.host.state(group).uplinks
         return [
-            _Life(uplink, entry.node, entry.incarnation, bool(entry.suspected_ms))
+            _Incarnation(uplink, entry.node, entry.incarnation, bool(entry.suspected_ms))
             for uplink, entry in sorted(uplinks.items())
         ]
 
-    def _end(self, group: int, life: _Life) -> None:
-        self.command(group, NodeDown(life.uplink, life.node, life.number))
+    def _end(self, group: int, one: _Incarnation) -> None:
+        self.command(group, NodeDown(one.uplink, one.node, one.number))
 
     def command(self, group: int, command: AnyCommand) -> None:
         """Propose a command of this node's own; a new leader derives it again.
@@ -215,23 +215,21 @@ class LeaderEffects:
         1. A node starts, and leads a queue before it knows the definitions: no incarnation is known
         to have ended.  2. It receives them as a snapshot.
         """
-        self._end_all(lambda life: self._is_over(life.node, life.uplink, life.number))
+        self._end_all(lambda one: self._is_over(one.node, one.uplink, one.number))
 
     def node_renewed(self, node: str) -> None:
         """End a node's earlier incarnations, after it has restarted or has left."""
-        self._end_all(
-            lambda life: life.node == node and self._is_over(node, life.uplink, life.number)
-        )
+        self._end_all(lambda one: one.node == node and self._is_over(node, one.uplink, one.number))
 
     def node_down(self, uplink: int) -> None:
         """End that incarnation of a node."""
-        self._end_all(lambda life: life.uplink == uplink)
+        self._end_all(lambda one: one.uplink == uplink)
 
-    def _end_all(self, ended: Callable[[_Life], bool]) -> None:
+    def _end_all(self, ended: Callable[[_Incarnation], bool]) -> None:
         for group in sorted(self.led):
-            for life in self._uplinks(group):
-                if ended(life):
-                    self._end(group, life)
+            for one in self._uplinks(group):
+                if ended(one):
+                    self._end(group, one)
 
     def _end_what_is_over(self, group: int, uplink: int) -> None:
         """End incarnations after a submission by an uplink that is new to the queue or unreachable.
@@ -243,14 +241,14 @@ class LeaderEffects:
         Or: 1. The node restarts.  2. Its new incarnation submits here before this node learns of
         that from the definitions.  The old one's consumers would hold messages until then.
         """
-        lives = self._uplinks(group)
-        entry = next((life for life in lives if life.uplink == uplink), None)
+        known = self._uplinks(group)
+        entry = next((one for one in known if one.uplink == uplink), None)
         if entry is None:
             return
-        for life in lives:
-            older = entry.number > life.number and life.node == entry.node
-            if older or (life is entry and self._is_over(life.node, uplink, life.number)):
-                self._end(group, life)
+        for one in known:
+            older = entry.number > one.number and one.node == entry.node
+            if older or (one is entry and self._is_over(one.node, uplink, one.number)):
+                self._end(group, one)
 
     def _suspect_if_silent(self, group: int, uplink: int) -> None:
         """Report the suspicion of a node after the first submission of its uplink to the queue.
@@ -277,7 +275,7 @@ class LeaderEffects:
 
     def _tell(self, node: str, command: AnyCommand) -> None:
         for group in sorted(self.led):
-            if any(life.node == node for life in self._uplinks(group)):
+            if any(one.node == node for one in self._uplinks(group)):
                 self.command(group, command)
 
     # ------------------------------------------------------------ effects

@@ -46,11 +46,11 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Complete:
     """The voters are exactly the wanted ones."""
 
 
-Step: TypeAlias = AddMember | RemoveMember | TransferLeadership | CatchingUp | Wait | Settled
+Step: TypeAlias = AddMember | RemoveMember | TransferLeadership | CatchingUp | Wait | Complete
 
 
 def next_step(
@@ -92,7 +92,7 @@ def next_step(
         return Wait(f"{names} cannot be reached")
     if any(one.node not in wanted for one in members):
         return Wait("no remaining member can take over")
-    return Settled()
+    return Complete()
 
 
 def _removable(own: str, wanted: tuple[str, ...], members: Sequence[MemberState]) -> Step | None:

@@ -25,8 +25,8 @@ from warren_broker.cluster.definitions import Definitions, Done
 from warren_broker.cluster.membership.membership_step import (
     AddMember,
     CatchingUp,
+    Complete,
     RemoveMember,
-    Settled,
     Step,
     TransferLeadership,
     Wait,
@@ -157,7 +157,7 @@ class Reconciler:
         members_now = host.member_states(group)
         step = next_step(host.node_id, intent.wanted, members_now, host.connected)
         self._take(group, step, {one.node: one.match for one in members_now})
-        if isinstance(step, Settled) and not intent.leaving:
+        if isinstance(step, Complete) and not intent.leaving:
             self._close(group)
 
     def _intent(self, group: int) -> Intent | None:
@@ -202,7 +202,7 @@ class Reconciler:
             case Wait(why):
                 if why != "a change is under way":
                     self._moving.pop(group, None)
-            case Settled():
+            case Complete():
                 self._moving.pop(group, None)
         if was_moving and group not in self._moving:
             self._next_queued()

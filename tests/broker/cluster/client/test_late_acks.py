@@ -74,7 +74,7 @@ class Node:
 
     def ack(self, *ids: int) -> None:
         ranges = tuple((at, at) for at in ids)
-        self.client.settle(Settle(CONSUMER, ranges), late=True)
+        self.client.acknowledge(Settle(CONSUMER, ranges), late=True)
 
     def turn(self) -> list[list[Any]]:
         """End a turn; return the submissions that it sent."""
@@ -185,7 +185,7 @@ def test_what_follows_takes_them_along_and_comes_after_them(last: Any) -> None:
     node.ack(0)
     node.ack(1)
     if isinstance(last, Return):
-        node.client.settle(last)
+        node.client.acknowledge(last)
     else:
         node.client.command(last)
     (sent,) = node.turn()
@@ -224,7 +224,7 @@ def test_large_messages_use_the_window_in_bytes() -> None:
 
 def test_of_a_get_they_wait_and_nothing_counts_them() -> None:
     node = Node()
-    node.client.settle(Settle(99, ((0, 0),)), late=True)
+    node.client.acknowledge(Settle(99, ((0, 0),)), late=True)
     assert node.turn() == [] and settled(*node.wait()) == [0]
 
 

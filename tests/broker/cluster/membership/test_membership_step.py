@@ -42,7 +42,7 @@ def step(now: str, wanted: str, away: Sequence[str] = ()) -> steps.Step:
 @pytest.mark.parametrize(
     "now, wanted, expected",
     [
-        ("A b c", "abc", steps.Settled()),
+        ("A b c", "abc", steps.Complete()),
         ("A b c", "abcd", steps.AddMember("d")),
         ("A b c (d)", "abcd", steps.CatchingUp("d")),
         (
@@ -103,7 +103,7 @@ def test_steps_lead_from_any_members_to_any_others(start: str) -> None:
                     case steps.TransferLeadership(to):
                         assert to in voters
                         leader = to
-                    case steps.Settled():
+                    case steps.Complete():
                         break
                     case steps.Wait():
                         raise AssertionError((start, wanted, voters, now))
