@@ -282,8 +282,8 @@ class Broker10(Rights):
         self.reading = SimpleNamespace(
             runs=lambda *given: self._did(given, failed),
             delayed=lambda *given: self._did(given, failed),
+            sinks=lambda *given: self._did(given, failed),
         )
-        self.sinks = SimpleNamespace(of_queue=lambda *given: self._did(given, failed))
         self.viewing = SimpleNamespace(view=lambda *given: self._did(given, failed))
         self.cluster = SimpleNamespace(
             leader_of=lambda group: "a", counters=Counters(), queue_counts=MessageCounts()

@@ -7,7 +7,7 @@ import logging
 from warren_broker.admin.caller import Answer, Asker
 from warren_broker.admin.handlers import handles
 from warren_broker.cluster.client.reads import ReadFailed
-from warren_broker.cluster.client.sink_reads import SinksFound
+from warren_broker.cluster.messages import SinksAre
 from warren_machines.queue.forget_command import ForgetSink
 from warren_wire import errors
 from warren_wire.admin import sinks as requests
@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 def _list_sinks(asker: Asker, request: requests.ListSinksRequest, answer: Answer) -> None:
     queue = asker.queue(request.name)
 
-    def found(result: SinksFound | ReadFailed) -> None:
+    def found(result: SinksAre | ReadFailed) -> None:
         if isinstance(result, ReadFailed):
             answer(errors.Unavailable(result.detail))
         else:
             runs = tuple(SinkInfo(*row, left_ms(row[-1], result.now_ms)) for row in result.rows)
             answer(Shown(SinksInfo(result.total, runs)))
 
-    asker.broker.sinks.of_queue(
+    asker.broker.reading.sinks(
         queue.group, request.sink, request.run, request.count, asker.guard(found)
     )
 

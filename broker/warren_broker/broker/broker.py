@@ -23,7 +23,6 @@ from warren_broker.cluster.client.log_exchange import LogExchange
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
-from warren_broker.cluster.client.sink_reads import SinkReads
 from warren_broker.cluster.client.view_reads import ViewReads
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster, ClusterCallbacks, MakeHost
@@ -110,7 +109,6 @@ class Broker:
         self.deletions = QueueDeletions(self.queues)
         self.reading = RemoteReads(cluster, self.definitions, timeout_ms)
         self.viewing = ViewReads(cluster, self.reading)
-        self.sinks = SinkReads(cluster, self.reading)
         self.ids = Ids(settings.node)
         self.consuming = Consumers(self.queues, self.ids.consumer)
         self.resource_alarms = ResourceAlarms(cluster)

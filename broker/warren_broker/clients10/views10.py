@@ -8,7 +8,8 @@ from typing import Any, Final, TypeAlias
 from warren_broker.admin.caller import Answer, Asker
 from warren_broker.clients10 import connection_requests
 from warren_broker.cluster.client.reads import ReadFailed
-from warren_broker.cluster.client.view_reads import Kept, View
+from warren_broker.cluster.client.view_reads import Kept
+from warren_broker.cluster.messages import ViewIs
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.view import ViewRow
 from warren_wire import errors
@@ -41,7 +42,7 @@ def _states(given: tuple[str, ...]) -> tuple[str, ...]:
 def _edges(asker: Asker, request: ViewEdgesRequest, answer: Answer) -> None:
     queue = asker.queue(request.name, store=True)
 
-    def found(view: View | ReadFailed) -> None:
+    def found(view: ViewIs | ReadFailed) -> None:
         answer(_failed(view) if isinstance(view, ReadFailed) else ViewEdges(view.edges))
 
     asker.broker.viewing.view(
@@ -53,7 +54,7 @@ def _view(asker: Asker, request: connection_requests.ViewQueue, answer: Answer) 
     source = request.source
     queue = asker.queue(source.queue, store=True)
 
-    def found(view: View | ReadFailed) -> None:
+    def found(view: ViewIs | ReadFailed) -> None:
         if isinstance(view, ReadFailed):
             answer(_failed(view))
         else:

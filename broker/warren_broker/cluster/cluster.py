@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,11 @@ from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
 from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks, LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
-from warren_broker.cluster.leader_hints import LeaderHints
 from warren_broker.cluster.remote_deliveries import RemoteDeliveries, moved
 from warren_broker.counting.counters import Counters
 from warren_broker.counting.message_stats import MessageCounts
 from warren_machines.queue.commands import Delivery, GetReply, SubmissionReply
+from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader, UsageError
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host, MessageHandler, UnknownGroup
@@ -51,6 +52,53 @@ class ClusterCallbacks:
     metadata_led: Callable[[], None]
     judge_peer: Callable[[Hello], str | None]
     leader: LeaderCallbacks
+
+
+class LeaderHints:
+    """Hints, never truth: a submission to the wrong node is answered with a better hint.
+
+    Invariant: a hint of a lower term never replaces one of a higher term.
+    """
+
+    __slots__ = ("_leaders",)
+
+    def __init__(self) -> None:
+        self._leaders: dict[int, tuple[str, int]] = {}
+
+    def learn(self, group: int, node: str, term: int) -> bool:
+        """Record that `node` leads since `term`; return whether that is news."""
+        known = self._leaders.get(group)
+        if known is not None and (term < known[1] or known == (node, term)):
+            return False
+        self._leaders[group] = (node, term)
+        return True
+
+    def leader(self, group: int) -> str | None:
+        """Return the node to try first."""
+        known = self._leaders.get(group)
+        return known[0] if known else None
+
+    def term(self, group: int) -> int:
+        """Return the term of that leader; 0: unknown."""
+        known = self._leaders.get(group)
+        return known[1] if known else 0
+
+    def deny(self, group: int, node: str) -> None:
+        """Drop the hint that `node` leads, which it denies."""
+        known = self._leaders.get(group)
+        if known is not None and known[0] == node:
+            del self._leaders[group]
+
+    def forget_node(self, node: str) -> list[int]:
+        """Drop the hints about an unreachable node; return the groups concerned, ascending."""
+        groups = sorted(group for group, known in self._leaders.items() if known[0] == node)
+        for group in groups:
+            del self._leaders[group]
+        return groups
+
+    def forget_group(self, group: int) -> None:
+        """Drop the hint about a deleted group."""
+        self._leaders.pop(group, None)
 
 
 class Cluster:
@@ -108,8 +156,8 @@ class Cluster:
             messages.WhoLeads: self._on_who_leads,
             messages.Replied: self._on_replied,
             messages.Got: self._on_got,
-            messages.ConsumerCancelled: self._on_cancelled,
-            messages.ConsumerActive: self._on_active,
+            messages.ConsumerCancelled: self._on_told,
+            messages.ConsumerActive: self._on_told,
         }
         self.set_aside = SetAsideCounts(self)
         self.effects = LeaderEffects(self, callbacks.leader)
@@ -329,6 +377,30 @@ class Cluster:
         """Return every node with an established connection, sorted."""
         return sorted({node for node in self._nodes.values() if self.host.connected(node)})
 
+    def lost_majority(self, members: Sequence[str]) -> str:
+        """Return which members this node does not reach, since when, and what to do.
+
+        members  names of nodes
+        """
+        if not members:  # of a cluster that this node has not joined
+            return "most nodes of the cluster are out of reach; start them, or try again"
+        clock = self.loop.clock
+        epoch_ms = clock.epoch_ms() - clock.monotonic_ms()
+        away = [
+            f"{node} since {_time((epoch_ms + since_ms) / 1000)}"
+            for node in members
+            if (since_ms := self.host.silent_since_ms(node)) is not None
+        ]
+        if not away:
+            return (
+                f"its members {', '.join(members)} are within this node's reach, and have no "
+                "leader that it knows; try again"
+            )
+        said = f"{len(away)} of {len(members)} members are unreachable ({', '.join(away)})"
+        if len(members) - len(away) < majority(len(members)):
+            return f"it has lost its majority: {said}; start them, or try again"
+        return f"{said}, and the others have no leader that this node knows; try again"
+
     def disk_full(self, full: bool) -> None:
         """See `Observer`."""
         for call in self.on_disk_full:
@@ -513,15 +585,16 @@ class Cluster:
                 delivery = answer.delivery
                 self._got.pop((message.group, delivery.index, delivery.first), None)
 
-    def _on_cancelled(
-        self, node: str, message: messages.ConsumerCancelled, rest: memoryview
+    def _on_told(
+        self,
+        node: str,
+        message: messages.ConsumerCancelled | messages.ConsumerActive,
+        rest: memoryview,
     ) -> None:
         client = self.clients.get(message.group)
         if client is not None and message.effect.uplink == self.host.boot_id:
-            effect = message.effect
-            client.cancelled(effect.consumer, effect.reason, effect.msg_ids)
+            client.hear(message.effect)
 
-    def _on_active(self, node: str, message: messages.ConsumerActive, rest: memoryview) -> None:
-        client = self.clients.get(message.group)
-        if client is not None and message.effect.uplink == self.host.boot_id:
-            client.tell_active(message.effect)
+
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))

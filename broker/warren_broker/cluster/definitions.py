@@ -18,10 +18,9 @@ from warren_broker.access.requests import ExchangeFacts
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.uplink import COMMANDS_MAX, InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.definition_barrier import DefinitionBarrier
-from warren_broker.cluster.lost_majority import lost_majority
 from warren_broker.cluster.membership.local_members import LocalMembers
 from warren_broker.cluster.request_timeouts import RequestTimeouts
+from warren_broker.cluster.survey import DefinitionBarrier
 from warren_machines.metadata import commands, passwords
 from warren_machines.metadata.changes import (
     DefinitionEvent,
@@ -270,7 +269,7 @@ class Definitions:
     def _unavailable(self) -> errors.Unavailable:
         return errors.Unavailable(
             f"the metadata store did not answer within {self._timeouts.timeout_ms} ms: "
-            f"{lost_majority(self._cluster, self.nodes())}{self._cluster.remark}"
+            f"{self._cluster.lost_majority(self.nodes())}{self._cluster.remark}"
         )
 
     def _on_replied(self, node: str, message: messages.MetadataReplied, rest: memoryview) -> None:

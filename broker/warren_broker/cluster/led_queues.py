@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
 
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster
@@ -13,8 +15,10 @@ from warren_broker.config import NodeConfig
 from warren_broker.counting.counters import LOGINS, by_protocol
 from warren_machines.queue.state import QueueState
 from warren_raft.runtime.host import UnknownGroup
+from warren_raft.runtime.loop import Loop
 from warren_wire.admin.overview import LedTotals, NodeTotals
 
+T = TypeVar("T")
 SLICE_GROUPS: Final = 200
 """Groups read in one turn of the loop: about a millisecond."""
 
@@ -55,39 +59,32 @@ class MemberCounts(NamedTuple):
 NO_COUNTS: Final = MemberCounts(*(0 for _ in MemberCounts._fields))
 
 
-def visit_in_slices(
-    cluster: Cluster,
-    visit: Callable[[int], None],
+def in_slices(
+    loop: Loop,
+    items: Sequence[T],
+    visit: Callable[[Sequence[T]], None],
     done: Callable[[], None],
-    guard: Callable[[Callable[[], None]], Callable[[], None]],
+    guard: Callable[[Callable[[], None]], Callable[[], None]] = lambda call: call,
 ) -> None:
-    """Visit each group of this node, at most SLICE_GROUPS in one turn of the loop.
+    """Visit items, at most SLICE_GROUPS in one turn of the loop; then call `done`.
 
     A node with many queues serves its clients in between: what is read is not of one moment.
 
-    visit  may raise UnknownGroup: the group was deleted since the visit began
     guard  handles a fault of a later turn
     """
-    _visit(cluster, cluster.host.groups(), visit, done, guard)
-
-
-def _visit(
-    cluster: Cluster,
-    groups: tuple[int, ...],
-    visit: Callable[[int], None],
-    done: Callable[[], None],
-    guard: Callable[[Callable[[], None]], Callable[[], None]],
-) -> None:
-    for group in groups[:SLICE_GROUPS]:
-        try:
-            visit(group)
-        except UnknownGroup:
-            continue
-    rest = groups[SLICE_GROUPS:]
+    visit(items[:SLICE_GROUPS])
+    rest = items[SLICE_GROUPS:]
     if rest:
-        cluster.loop.call_later(0, guard(lambda: _visit(cluster, rest, visit, done, guard)))
+        loop.call_later(0, guard(lambda: in_slices(loop, rest, visit, done, guard)))
     else:
         done()
+
+
+def visit_groups(visit: Callable[[int], None], groups: Sequence[int]) -> None:
+    """Visit each group; `visit` may raise UnknownGroup: it was deleted since the visit began."""
+    for group in groups:
+        with suppress(UnknownGroup):
+            visit(group)
 
 
 class NodeTotalsReader:
@@ -117,8 +114,11 @@ class NodeTotalsReader:
             counts = MemberCounts.of(self._cluster.host.state(group))
             vhosts[queue.vhost] = vhosts.get(queue.vhost, NO_COUNTS).plus(counts)
 
-        visit_in_slices(
-            self._cluster, visit, lambda: answer(self._totals(vhosts)), lambda call: call
+        in_slices(
+            self._cluster.loop,
+            self._cluster.host.groups(),
+            partial(visit_groups, visit),
+            lambda: answer(self._totals(vhosts)),
         )
 
     def _totals(self, vhosts: dict[str, MemberCounts]) -> NodeTotals:

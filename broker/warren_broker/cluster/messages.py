@@ -7,7 +7,8 @@ one of the structs below and contains the length of each blob. Little-endian.
 from __future__ import annotations
 
 import struct
-from typing import TypeAlias
+from functools import reduce
+from operator import or_
 
 import msgspec
 
@@ -18,7 +19,7 @@ from warren_machines.queue.commands import (
     SubmissionReply,
     UplinkId,
 )
-from warren_machines.queue.effects import ActiveIs, CancelConsumer, Drained
+from warren_machines.queue.effects import ActiveIs, CancelConsumer
 from warren_raft.errors import PeerError
 from warren_wire.admin.connections import ConnectionInfo, ConsumerInfo
 from warren_wire.admin.overview import NodeTotals
@@ -141,13 +142,6 @@ class ConsumerCancelled(PeerMessage, frozen=True, array_like=True, tag="cancelle
 
     group: int
     effect: CancelConsumer
-
-
-class LinkDrained(PeerMessage, frozen=True, array_like=True, tag="drained"):
-    """Report that a consumer of the receiver was drained."""
-
-    group: int
-    effect: Drained
 
 
 class ConsumerActive(PeerMessage, frozen=True, array_like=True, tag="active"):
@@ -467,69 +461,24 @@ class HandOver(PeerMessage, frozen=True, array_like=True, tag="hand_over"):
     to: str
 
 
-AnyPeerMessage: TypeAlias = (
-    Submit
-    | LeaderIsElsewhere
-    | LeaderIs
-    | WhoLeads
-    | Short
-    | Replied
-    | MetadataReplied
-    | Delivered
-    | DeliveriesTaken
-    | DeliveriesRefused
-    | Got
-    | ConsumerCancelled
-    | LinkDrained
-    | ConsumerActive
-    | ReadRuns
-    | RunsAre
-    | ReadDelayed
-    | DelayedAre
-    | ReadSinks
-    | SinksAre
-    | ReadView
-    | ViewIs
-    | ReadKept
-    | KeptIs
-    | ReadBlock
-    | BlockIs
-    | ReadRefused
-    | QueueCounts
-    | CountsAre
-    | MessagesSetAside
-    | ReplyFor
-    | HaveYouSeen
-    | HasSeen
-    | CountClients
-    | ClientsCounted
-    | AskShovels
-    | ShovelsAre
-    | AskConnections
-    | ConnectionsAre
-    | Join
-    | AskMembers
-    | MembersAre
-    | AskLed
-    | LedAre
-    | HandOver
-)
-
 _ENCODER = msgspec.msgpack.Encoder()
-_DECODER: msgspec.msgpack.Decoder[AnyPeerMessage] = msgspec.msgpack.Decoder(AnyPeerMessage)
+_KINDS = (*PeerMessage.__subclasses__(), *Numbered.__subclasses__())
+_DECODER: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(
+    reduce(or_, [kind for kind in _KINDS if kind is not Numbered])
+)
 
 
 class MalformedPeerMessage(PeerError):
     """Bytes from another node that are not a peer message; its connection is closed."""
 
 
-def encode(message: AnyPeerMessage, *blobs: bytes | memoryview) -> list[bytes | memoryview]:
+def encode(message: PeerMessage, *blobs: bytes | memoryview) -> list[bytes | memoryview]:
     """Encode a message as buffers to be written one after the other."""
     header = _ENCODER.encode(message)
     return [_LENGTH.pack(len(header)) + header, *blobs]
 
 
-def decode(data: bytes | memoryview) -> tuple[AnyPeerMessage, memoryview]:
+def decode(data: bytes | memoryview) -> tuple[PeerMessage, memoryview]:
     """Return the message and the bytes after its header; raises MalformedPeerMessage."""
     view = memoryview(data)
     if len(view) < _LENGTH.size:

@@ -9,7 +9,7 @@ from typing import Final
 from warren_broker.cluster.client_sampler import ClientSampler, CountedClient
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.led_queues import SLICE_GROUPS, MemberCounts
+from warren_broker.cluster.led_queues import MemberCounts, in_slices
 from warren_broker.cluster.process_facts import ProcessFacts
 from warren_broker.counting.counters import CHURN, MESSAGE_COUNTERS
 from warren_broker.counting.message_stats import (
@@ -78,34 +78,34 @@ class QueueSampler:
             for history in (*of_clients, *of_queues):
                 history.set_back(epoch_ms)
         self._epoch_ms = epoch_ms
-        self._visit_clients(self.clients.begin(), 0, self._cluster.loop.clock.monotonic_ms())
+        began_ms = self._now()[0]
+        in_slices(
+            self._cluster.loop,
+            self.clients.begin(),
+            lambda numbers: self.clients.visit(numbers, self._now()),
+            lambda: self._look_at_queues(began_ms),
+        )
 
-    def _visit_clients(self, numbers: Sequence[int], first: int, began_ms: int) -> None:
-        loop, clock = self._cluster.loop, self._cluster.loop.clock
-        now = clock.monotonic_ms(), clock.epoch_ms()
-        self.clients.visit(numbers[first : first + SLICE_GROUPS], now)
-        if first + SLICE_GROUPS < len(numbers):
-            loop.call_later(0, lambda: self._visit_clients(numbers, first + SLICE_GROUPS, began_ms))
-            return
-        self.clients.end(began_ms)
-        self._look_at_queues()
+    def _now(self) -> tuple[int, int]:
+        clock = self._cluster.loop.clock
+        return clock.monotonic_ms(), clock.epoch_ms()
 
-    def _look_at_queues(self) -> None:
-        groups = {*self._cluster.queue_counts.rows, *self._cluster.effects.led, *self._history}
-        self._visit(sorted(groups), 0, self._cluster.loop.clock.monotonic_ms())
+    def _look_at_queues(self, clients_ms: int) -> None:
+        """Look at the queues, after the clients, at which it was begun to look at `clients_ms`."""
+        self.clients.end(clients_ms)
+        cluster, began_ms = self._cluster, self._now()[0]
+        groups = sorted({*cluster.queue_counts.rows, *cluster.effects.led, *self._history})
+        in_slices(
+            cluster.loop, groups, self._sample_queues, lambda: self._end_look(groups, began_ms)
+        )
 
-    def _visit(self, groups: Sequence[int], first: int, began_ms: int) -> None:
-        loop, clock = self._cluster.loop, self._cluster.loop.clock
-        now = clock.monotonic_ms(), clock.epoch_ms()
-        for group in groups[first : first + SLICE_GROUPS]:
+    def _sample_queues(self, groups: Sequence[int]) -> None:
+        now = self._now()
+        for group in groups:
             self._sample(group, now)
-        if first + SLICE_GROUPS < len(groups):
-            loop.call_later(0, lambda: self._visit(groups, first + SLICE_GROUPS, began_ms))
-        else:
-            self._end_look(groups, now, began_ms)
 
-    def _end_look(self, groups: Sequence[int], now: tuple[int, int], began_ms: int) -> None:
-        known = self._definitions.state.groups
+    def _end_look(self, groups: Sequence[int], began_ms: int) -> None:
+        known, now = self._definitions.state.groups, self._now()
         for group in groups:
             if group not in known:
                 self._cluster.queue_counts.forget(group)
@@ -117,7 +117,12 @@ class QueueSampler:
         self._gauges.looked(began_ms, (_NODE,))
         self._sample_vhosts(now, began_ms)
         exchanges = list({*self._cluster.queue_counts.exchanges, *self._exchanges})
-        self._visit_exchanges(exchanges, 0, began_ms)
+        in_slices(
+            self._cluster.loop,
+            exchanges,
+            self._sample_exchanges,
+            lambda: self._end_exchanges(exchanges, began_ms),
+        )
 
     def _sample_vhosts(self, now: tuple[int, int], began_ms: int) -> None:
         state, rows = self._definitions.state, self._cluster.queue_counts.vhosts
@@ -129,25 +134,20 @@ class QueueSampler:
             self._vhosts.sample(vhost, now, self._looks, rows.get(vhost), lengths.get(vhost))
         self._vhosts.looked(began_ms, known)
 
-    def _visit_exchanges(self, keys: Sequence[ExchangeKey], first: int, began_ms: int) -> None:
-        """Look at the exchanges, SLICE_GROUPS in one turn; then wait for the next look."""
-        loop, clock, rows = (
-            self._cluster.loop,
-            self._cluster.loop.clock,
-            self._cluster.queue_counts.exchanges,
-        )
-        now = clock.monotonic_ms(), clock.epoch_ms()
-        for key in keys[first : first + SLICE_GROUPS]:
+    def _sample_exchanges(self, keys: Sequence[ExchangeKey]) -> None:
+        now, rows = self._now(), self._cluster.queue_counts.exchanges
+        for key in keys:
             row = rows.get(key)
             if self._definitions.state.exchange(*key) is None:
                 rows.pop(key, None)
             elif not self._exchanges.unchanged(key, now[0], UNKNOWN, row):
                 self._exchanges.sample(key, now, UNKNOWN, row, None)
-        if first + SLICE_GROUPS < len(keys):
-            loop.call_later(0, lambda: self._visit_exchanges(keys, first + SLICE_GROUPS, began_ms))
-            return
+
+    def _end_exchanges(self, keys: Sequence[ExchangeKey], began_ms: int) -> None:
+        """End the look at the exchanges, the last ones; then wait for the next look."""
+        rows = self._cluster.queue_counts.exchanges
         self._exchanges.looked(began_ms, (key for key in keys if key in rows))
-        loop.call_later(self._interval_ms, self._look)
+        self._cluster.loop.call_later(self._interval_ms, self._look)
 
     def _sample(self, group: int, now: tuple[int, int]) -> None:
         host, row = self._cluster.host, self._cluster.queue_counts.rows.get(group)

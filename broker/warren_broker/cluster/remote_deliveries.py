@@ -121,9 +121,13 @@ class DeliveryWindows:
         node: str,
         group: int,
         effect: CancelConsumer | ActiveIs,
-        message: Told,
     ) -> None:
         """Send what a consumer is told after the deliveries that wait for it."""
+        message: Told = (
+            messages.ConsumerCancelled(group, effect)
+            if isinstance(effect, CancelConsumer)
+            else messages.ConsumerActive(group, effect)
+        )
         window = self._nodes.get(node)
         key = (group, effect.uplink, effect.consumer)
         lane = None if window is None else window.lanes.get(key)

@@ -33,12 +33,13 @@ class Survey:
     def __init__(
         self,
         cluster: Cluster,
-        question: Callable[..., messages.AnyPeerMessage],
+        question: Callable[..., messages.PeerMessage],
         answer: type[messages.Numbered],
+        patience_ms: int = SURVEY_PATIENCE_MS,
     ) -> None:
         self._cluster = cluster
         self._question = question
-        self._timeouts = RequestTimeouts(cluster.loop, SURVEY_PATIENCE_MS)
+        self._timeouts = RequestTimeouts(cluster.loop, patience_ms)
         self._waiting: dict[int, _Waiting] = {}
         cluster.handlers[answer] = self._on_answer
         cluster.on_peer_down.append(self._peer_silent)
@@ -79,3 +80,46 @@ class Survey:
     def _peer_silent(self, node: str) -> None:
         for number in list(self._waiting):
             self._told(node, number)
+
+
+class DefinitionBarrier:
+    """Waits until the reachable nodes have applied a definition; answers them the same question.
+
+    1. A client declares a queue on one node.  2. Another client, connected to another node, learns
+    of it.  3. That client publishes: if its node does not know the queue yet, the message is
+    unroutable and is confirmed as such.  So a declaration is answered when every reachable node has
+    applied it.
+
+    applied  this node's applied index in the metadata group
+    """
+
+    def __init__(self, cluster: Cluster, applied: Callable[[], int]) -> None:
+        self._cluster = cluster
+        self._applied = applied
+        self._survey = Survey(cluster, messages.HaveYouSeen, messages.HasSeen)
+        self._asked: list[tuple[str, messages.HaveYouSeen]] = []
+        cluster.handlers[messages.HaveYouSeen] = self._on_asked
+        cluster.on_peer_down.append(self._peer_down)
+
+    def call_when_seen(self, nodes: Iterable[str], index: int, call: Callable[[], None]) -> None:
+        """Call back when each of these nodes has applied `index`, disconnected, or timed out."""
+        self._survey.ask(nodes, lambda answers: call(), index)
+
+    def _peer_down(self, node: str) -> None:
+        self._asked = [asked for asked in self._asked if asked[0] != node]
+
+    def _on_asked(self, node: str, message: messages.HaveYouSeen, rest: memoryview) -> None:
+        self._asked.append((node, message))
+        self.answer()
+
+    def answer(self) -> None:
+        """Answer the waiting questions for indexes that this node has applied by now."""
+        if not self._asked:
+            return
+        applied = self._applied()
+        asked, self._asked = self._asked, []
+        for node, message in asked:
+            if message.index <= applied:
+                self._cluster.host.send(node, messages.encode(messages.HasSeen(message.request)))
+            else:
+                self._asked.append((node, message))

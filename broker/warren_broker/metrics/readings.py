@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.connection_faults import guarded_call
-from warren_broker.cluster.led_queues import NO_COUNTS, MemberCounts, visit_in_slices
+from warren_broker.cluster.led_queues import NO_COUNTS, MemberCounts, in_slices, visit_groups
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.counting.counters import QUEUE_TYPES, Labels
 from warren_broker.transfers.shovel.supervisor import Supervisor
@@ -114,9 +114,10 @@ class Gathering:
         )
         if self._per_object:
             reading.counted += self._counted()
-        visit_in_slices(
-            broker.cluster,
-            partial(self._add, reading),
+        in_slices(
+            broker.cluster.loop,
+            broker.cluster.host.groups(),
+            partial(visit_groups, partial(self._add, reading)),
             lambda: self._done(reading),
             partial(guarded_call, self),
         )

@@ -27,7 +27,7 @@ from warren_machines.queue.commands import (
     Settle,
 )
 from warren_machines.queue.delivery_parts import rest_of
-from warren_machines.queue.effects import ActiveIs
+from warren_machines.queue.effects import ActiveIs, CancelConsumer
 from warren_machines.queue.limits import UNLIMITED_WINDOW, WINDOW_BYTES
 from warren_machines.queue.modify_command import Modify
 from warren_wire.block.block import Block
@@ -459,6 +459,13 @@ class GroupClient:
             size_bytes = block.size_bytes(delivery.first, delivery.last + 1)
             local.window = min(local.limit, WINDOW_BYTES * count // max(1, size_bytes))
         local.receiver.deliver(consumer, delivery, block)
+
+    def hear(self, effect: CancelConsumer | ActiveIs) -> None:
+        """Tell a consumer what its queue says of it."""
+        if isinstance(effect, ActiveIs):
+            self.tell_active(effect)
+        else:
+            self.cancelled(effect.consumer, effect.reason, effect.msg_ids)
 
     def cancelled(self, consumer: int, reason: str, msg_ids: MsgIds = ()) -> None:
         """Tell a consumer that the queue cancelled it; msg_ids: what it held for too long."""

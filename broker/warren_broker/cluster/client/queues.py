@@ -9,7 +9,6 @@ from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.uplink import Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.lost_majority import lost_majority
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.codec import encode_submission
@@ -228,7 +227,7 @@ class QueueClients:
             return errors.home_node_down(queue.name, queue.vhost, durable, queue.home)
         return errors.Unavailable(
             f"{errors.named('queue', queue.name, queue.vhost)} did not answer within "
-            f"{self._timeouts.timeout_ms} ms: {lost_majority(self.cluster, queue.nodes)}"
+            f"{self._timeouts.timeout_ms} ms: {self.cluster.lost_majority(queue.nodes)}"
             f"{self.cluster.remark}"
         )
 

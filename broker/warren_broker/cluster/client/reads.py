@@ -21,6 +21,7 @@ from warren_machines.queue.codec import block_offset
 from warren_machines.queue.commands import StatReply
 from warren_machines.queue.delayed_queue import Delayed, DelayedRow
 from warren_machines.queue.ready_queue import Order
+from warren_machines.queue.sink_view import sinks_of
 from warren_machines.queue.whole_queue import counts
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
@@ -52,16 +53,11 @@ _DELETED: Final = ReadFailed("the queue was deleted", True)
 
 @dataclass(slots=True)
 class _Pending:
-    """A read without an answer.
-
-    ask     builds the question for a request number
-    number  its number in the timeouts
-    """
+    """A read without an answer; ask: builds the question for a request number."""
 
     group: int
     ask: Callable[[int], Any]
     done: Callable[[Any], None]
-    number: int
     asked: str | None = None
 
 
@@ -80,24 +76,25 @@ class RemoteReads:
         # 1. Every queue of thousands is asked for its counts.  2. All their leaders change.
         # 3. Without this index each change would scan all pending reads: minutes of work.
         self._of_group: dict[int, dict[int, _Pending]] = {}
-        self._last_request = 0
         cluster.on_peer_down.append(self._peer_down)
         cluster.on_leader.append(self._new_leader)
         definitions.on_deleted.append(self._deleted)
+        self.serve(messages.ReadRuns, self._on_read_runs)
+        self.serve(messages.ReadDelayed, self._on_read_delayed)
+        self.serve(messages.ReadSinks, self._on_read_sinks)
+        self.serve(messages.QueueCounts, self._on_counts)
         cluster.handlers.update(
             {
-                messages.ReadRuns: self._on_read_runs,
                 messages.RunsAre: lambda node, message, rest: self.finish(
                     message.request, message.runs
                 ),
-                messages.ReadDelayed: self._on_read_delayed,
                 messages.DelayedAre: lambda node, message, rest: self.finish(
                     message.request, message.rows
                 ),
+                messages.SinksAre: self.answered,
                 messages.ReadBlock: self._on_read_block,
                 messages.BlockIs: self._on_block,
                 messages.ReadRefused: self._on_refused,
-                messages.QueueCounts: self._on_counts,
                 messages.CountsAre: self._on_counts_are,
             }
         )
@@ -168,6 +165,19 @@ class RemoteReads:
             return
         self.start(group, lambda request: messages.ReadDelayed(request, group, count), done)
 
+    def sinks(
+        self,
+        group: int,
+        sink: str,
+        run: str,
+        count: int,
+        done: Callable[[messages.SinksAre | ReadFailed], None],
+    ) -> None:
+        """Ask the leader for at most `count` runs of sinks; see `queue.sink_view.sinks_of`."""
+        self.start(
+            group, lambda request: messages.ReadSinks(request, group, sink, run, count), done
+        )
+
     def start(self, group: int, ask: Callable[[int], Any], done: Callable[[Any], None]) -> None:
         """Ask the leader of a group, again and again until it answers or the time is over.
 
@@ -179,10 +189,8 @@ class RemoteReads:
         if group not in self._definitions.state.groups:
             done(_DELETED)
             return
-        self._last_request += 1
-        request = self._last_request
-        number = self._timeouts.add(lambda: self._give_up(request))
-        pending = self._pending[request] = _Pending(group, ask, done, number)
+        request = self._timeouts.add(lambda: self._give_up(request))
+        pending = self._pending[request] = _Pending(group, ask, done)
         self._of_group.setdefault(group, {})[request] = pending
         self._try(request)
 
@@ -212,8 +220,8 @@ class RemoteReads:
 
     def give_up(self, group: int) -> None:
         """Fail the reads of a group because its only node is unreachable."""
-        for request, pending in list(self._of_group.get(group, {}).items()):
-            self._timeouts.answered(pending.number)
+        for request in list(self._of_group.get(group, {})):
+            self._timeouts.answered(request)
             self._give_up(request)
 
     def _try(self, request: int) -> None:
@@ -246,8 +254,12 @@ class RemoteReads:
         """Hand an answer to its question."""
         pending = self._take(request)
         if pending is not None:
-            self._timeouts.answered(pending.number)
+            self._timeouts.answered(request)
             pending.done(result)
+
+    def answered(self, node: str, message: messages.Numbered, rest: memoryview) -> None:
+        """Hand an answer to its question as it came."""
+        self.finish(message.request, message)
 
     def _on_counts_are(self, node: str, message: messages.CountsAre, rest: memoryview) -> None:
         pending = self._pending.get(message.request)
@@ -293,6 +305,17 @@ class RemoteReads:
         else:
             self._cluster.host.send(node, messages.encode(message, *blobs))
 
+    def serve(self, question: type, answer: Callable[[str, Any], None]) -> None:
+        """Answer questions of that type about the groups that this node leads."""
+
+        def asked(node: str, message: Any, rest: memoryview) -> None:
+            if self._cluster.host.is_leader(message.group):
+                answer(node, message)
+            else:
+                self.say(node, messages.ReadRefused(message.request, True, "not the leader"))
+
+        self._cluster.handlers[question] = asked
+
     def _local_runs(
         self, group: int, reader: str, number: int, first: int, last: int
     ) -> Runs | None:
@@ -301,11 +324,7 @@ class RemoteReads:
             return ready_runs(state.order, last)
         return queue_claim.claim_slice(state, reader, number, first, last, READ_BLOCKS_MAX)
 
-    def _on_read_runs(self, node: str, message: messages.ReadRuns, rest: memoryview) -> None:
-        host, request = self._cluster.host, message.request
-        if not host.is_leader(message.group):
-            self.say(node, messages.ReadRefused(request, True, "not the leader"))
-            return
+    def _on_read_runs(self, node: str, message: messages.ReadRuns) -> None:
         found = self._local_runs(
             message.group, message.reader, message.number, message.first, message.last
         )
@@ -314,17 +333,18 @@ class RemoteReads:
                 f"claim {message.number} of reader {message.reader!r} is not open: it was settled, "
                 "released or has expired"
             )
-            self.say(node, messages.ReadRefused(request, False, detail))
+            self.say(node, messages.ReadRefused(message.request, False, detail))
         else:
-            self.say(node, messages.RunsAre(request, found))
+            self.say(node, messages.RunsAre(message.request, found))
 
-    def _on_read_delayed(self, node: str, message: messages.ReadDelayed, rest: memoryview) -> None:
-        host, request = self._cluster.host, message.request
-        if not host.is_leader(message.group):
-            self.say(node, messages.ReadRefused(request, True, "not the leader"))
-            return
-        rows = delayed_rows(host.state(message.group).delayed, message.count)
-        self.say(node, messages.DelayedAre(request, rows))
+    def _on_read_delayed(self, node: str, message: messages.ReadDelayed) -> None:
+        rows = delayed_rows(self._cluster.host.state(message.group).delayed, message.count)
+        self.say(node, messages.DelayedAre(message.request, rows))
+
+    def _on_read_sinks(self, node: str, message: messages.ReadSinks) -> None:
+        host, group = self._cluster.host, message.group
+        found = sinks_of(host.state(group), message.sink, message.run, message.count)
+        self.say(node, messages.SinksAre(message.request, *found, host.time_ms(group)))
 
     def local_block(
         self, group: int, runs: Runs, max_bytes: int, areas: int = AREAS
@@ -389,14 +409,11 @@ class RemoteReads:
             return
         self.say(node, messages.BlockIs(message.request, taken, len(data)), data)
 
-    def _on_counts(self, node: str, message: messages.QueueCounts, rest: memoryview) -> None:
+    def _on_counts(self, node: str, message: messages.QueueCounts) -> None:
         host = self._cluster.host
-        if host.is_leader(message.group):
-            stat = counts(host.state(message.group), host.time_ms(message.group))
-            aside = self._cluster.set_aside.count(message.group)
-            self.say(node, messages.CountsAre(message.request, stat, aside))
-        else:
-            self.say(node, messages.ReadRefused(message.request, True, "not the leader"))
+        stat = counts(host.state(message.group), host.time_ms(message.group))
+        aside = self._cluster.set_aside.count(message.group)
+        self.say(node, messages.CountsAre(message.request, stat, aside))
 
 
 def delayed_rows(delayed: Delayed, count_max: int) -> DelayedRows:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads, Runs
 from warren_broker.cluster.cluster import Cluster
-from warren_machines.queue.view import ViewRow, ViewTooLarge, edges_of, view_of
+from warren_machines.queue.view import ViewTooLarge, edges_of, view_of
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 from warren_wire.block.block import BlockError
@@ -22,15 +22,6 @@ Times: TypeAlias = tuple[tuple[int, int], ...]
 """(log index, time of the entry in milliseconds since 1970)."""
 TIMES_MAX = 10_000
 """Entries of one answer that has no block."""
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What a queue holds (`queue.view`): names and rows; or edges, where to cut it."""
-
-    names: tuple[str, ...] = ()
-    rows: tuple[ViewRow, ...] = ()
-    edges: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +45,10 @@ class ViewReads:
     def __init__(self, cluster: Cluster, reads: RemoteReads) -> None:
         self._cluster = cluster
         self._reads = reads
-        cluster.handlers.update(
-            {
-                messages.ReadView: self._on_read_view,
-                messages.ViewIs: lambda node, message, rest: reads.finish(
-                    message.request, View(message.names, message.rows, message.edges)
-                ),
-                messages.ReadKept: self._on_read_kept,
-                messages.KeptIs: self._on_kept,
-            }
-        )
+        reads.serve(messages.ReadView, self._on_read_view)
+        reads.serve(messages.ReadKept, self._on_read_kept)
+        cluster.handlers[messages.ViewIs] = reads.answered
+        cluster.handlers[messages.KeptIs] = self._on_kept
 
     # ------------------------------------------------------------ asking
 
@@ -75,7 +60,7 @@ class ViewReads:
         last: int,
         count: int,
         pieces: int,
-        done: Callable[[View | ReadFailed], None],
+        done: Callable[[messages.ViewIs | ReadFailed], None],
     ) -> None:
         """Ask the leader for rows; with `pieces`: for edges."""
         self._reads.start(
@@ -132,12 +117,9 @@ class ViewReads:
                 found[index] = host.read_entry(group, index).time_ms
         return Kept((), taken if blocks else count, tuple(found.items()), data)
 
-    def _on_read_view(self, node: str, message: messages.ReadView, rest: memoryview) -> None:
-        host, request = self._cluster.host, message.request
-        if not host.is_leader(message.group):
-            self._reads.say(node, messages.ReadRefused(request, True, "not the leader"))
-            return
-        state, wanted = host.state(message.group), frozenset(message.states)
+    def _on_read_view(self, node: str, message: messages.ReadView) -> None:
+        state, request = self._cluster.host.state(message.group), message.request
+        wanted = frozenset(message.states)
         try:
             if message.pieces:
                 answer = messages.ViewIs(request, (), (), edges_of(state, wanted, message.pieces))
@@ -149,11 +131,8 @@ class ViewReads:
             return
         self._reads.say(node, answer)
 
-    def _on_read_kept(self, node: str, message: messages.ReadKept, rest: memoryview) -> None:
+    def _on_read_kept(self, node: str, message: messages.ReadKept) -> None:
         host, request, group = self._cluster.host, message.request, message.group
-        if not host.is_leader(group):
-            self._reads.say(node, messages.ReadRefused(request, True, "not the leader"))
-            return
         contents = host.state(group).contents
         indexes = dict.fromkeys(run[0] for run in message.runs)
         gone = tuple(index for index in indexes if not contents.has(index))
@@ -166,7 +145,8 @@ class ViewReads:
                 group, runs, message.max_bytes, message.times, message.blocks, message.areas
             )
         except EntryDamaged as damage:
-            host.repair.when(group, damage.index, lambda: self._on_read_kept(node, message, rest))
+            again = self._cluster.handlers[messages.ReadKept]
+            host.repair.when(group, damage.index, lambda: again(node, message, memoryview(b"")))
             return
         except BlockError as error:
             detail = self._reads.unreadable(group, runs, error)

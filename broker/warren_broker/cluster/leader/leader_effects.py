@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from warren_broker.cluster import messages
 from warren_broker.cluster.leader.effect_order import EffectOrder
 from warren_broker.cluster.leader.filter_scans import FilterScans
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
@@ -111,9 +110,9 @@ class LeaderEffects:
         )
         self._run: dict[type, Callable[[int, Any], None]] = {
             queue_effects.Deliver: self._deliver,
-            queue_effects.CancelConsumer: self._cancel,
-            queue_effects.Drained: self._drained,
-            queue_effects.ActiveIs: self._active,
+            queue_effects.CancelConsumer: self._tell_consumer,
+            queue_effects.ActiveIs: self._tell_consumer,
+            queue_effects.Drained: lambda group, effect: None,  # a link is told by its answer
             queue_effects.SetTimer: self._set_timer,
             queue_effects.DeadLetter: callbacks.dead_letter,
             queue_effects.Dropped: self._dropped,
@@ -351,30 +350,18 @@ class LeaderEffects:
             return
         self._remote.deliver(node, group, effect)
 
-    def _cancel(self, group: int, effect: queue_effects.CancelConsumer) -> None:
+    def _tell_consumer(
+        self, group: int, effect: queue_effects.CancelConsumer | queue_effects.ActiveIs
+    ) -> None:
         cluster = self._cluster
         if effect.uplink == cluster.host.boot_id:
             client = cluster.client(group)
             if client is not None:
-                client.cancelled(effect.consumer, effect.reason, effect.msg_ids)
+                client.hear(effect)
             return
         node = cluster.node_of(effect.uplink)
         if node is not None:
-            self._remote.follow(node, group, effect, messages.ConsumerCancelled(group, effect))
-
-    def _active(self, group: int, effect: queue_effects.ActiveIs) -> None:
-        cluster = self._cluster
-        if effect.uplink == cluster.host.boot_id:
-            client = cluster.client(group)
-            if client is not None:
-                client.tell_active(effect)
-            return
-        node = cluster.node_of(effect.uplink)
-        if node is not None:
-            self._remote.follow(node, group, effect, messages.ConsumerActive(group, effect))
-
-    def _drained(self, group: int, effect: queue_effects.Drained) -> None:
-        """Do nothing: only links drain, and they have no per-message form yet."""
+            self._remote.follow(node, group, effect)
 
     def _dropped(self, group: int, effect: queue_effects.Dropped) -> None:
         cluster = self._cluster

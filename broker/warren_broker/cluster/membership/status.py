@@ -10,6 +10,7 @@ from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.messages import GroupFacts, MemberFacts
 from warren_broker.cluster.request_timeouts import RequestTimeouts
+from warren_broker.cluster.survey import Survey
 from warren_machines.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader
@@ -36,22 +37,11 @@ Led = dict[str, messages.LedAre]
 
 @dataclass(slots=True)
 class _Question:
-    """parts: number of answers awaited; number: in the timeouts."""
+    """parts: number of answers awaited."""
 
     done: Callable[[Facts], None]
     found: Facts = field(default_factory=dict)
     parts: int = 0
-    number: int = 0
-
-
-@dataclass(slots=True)
-class _LedQuestion:
-    """missing: nodes that have not answered; number: in the timeouts."""
-
-    done: Callable[[Led], None]
-    found: Led = field(default_factory=dict)
-    missing: dict[str, None] = field(default_factory=dict)
-    number: int = 0
 
 
 class LeaderQueries:
@@ -71,16 +61,13 @@ class LeaderQueries:
         self._replicated = replicated
         self._unsettled = unsettled
         self._timeouts = RequestTimeouts(cluster.loop, STATUS_PATIENCE_MS)
-        self._last = 0
+        self._survey = Survey(cluster, messages.AskLed, messages.LedAre, STATUS_PATIENCE_MS)
         self._last_up_ms = cluster.loop.now_ms
         self._questions: dict[int, _Question] = {}
-        self._led_questions: dict[int, _LedQuestion] = {}
         cluster.handlers[messages.AskMembers] = self._on_ask_members
         cluster.handlers[messages.MembersAre] = self._on_members
         cluster.handlers[messages.AskLed] = self._on_ask_led
-        cluster.handlers[messages.LedAre] = self._on_led
         cluster.on_peer_up.append(self._peer_up)
-        cluster.on_peer_down.append(self._peer_down)
 
     # ------------------------------------------------------------ facts of groups
 
@@ -97,10 +84,8 @@ class LeaderQueries:
 
     def _ask(self, groups: list[int], done: Callable[[Facts], None]) -> None:
         host = self._cluster.host
-        self._last += 1
-        request = self._last
+        request = self._timeouts.add(lambda: self._finish(request))
         question = self._questions[request] = _Question(done)
-        question.number = self._timeouts.add(partial(self._finish, request))
         by_leader: dict[str, list[int]] = {}
         for group in groups:
             leader = self._cluster.leader_of(group)
@@ -118,7 +103,7 @@ class LeaderQueries:
     def _finish(self, request: int) -> None:
         question = self._questions.pop(request, None)
         if question is not None:
-            self._timeouts.answered(question.number)
+            self._timeouts.answered(request)
             question.done(question.found)
 
     def _on_members(self, node: str, message: messages.MembersAre, rest: memoryview) -> None:
@@ -134,43 +119,11 @@ class LeaderQueries:
 
     def ask_led(self, done: Callable[[Led], None], stopping: str = "") -> None:
         """Call `done` with what every reachable node leads, this one included."""
-        host = self._cluster.host
-        self._last += 1
-        request = self._last
-        question = self._led_questions[request] = _LedQuestion(done)
-        question.number = self._timeouts.add(partial(self._finish_led, request))
-        asked = messages.AskLed(request, stopping)
-        question.found[host.node_id] = self._led_here(asked)
-        for peer in self._cluster.peers():
-            if host.send(peer, messages.encode(asked)):
-                question.missing[peer] = None
-        if not question.missing:
-            self._finish_led(request)
-
-    def _finish_led(self, request: int) -> None:
-        question = self._led_questions.pop(request, None)
-        if question is not None:
-            self._timeouts.answered(question.number)
-            question.done(question.found)
-
-    def _on_led(self, node: str, message: messages.LedAre, rest: memoryview) -> None:
-        question = self._led_questions.get(message.request)
-        if question is not None:
-            question.found[node] = message
-            self._heard(message.request, node)
-
-    def _heard(self, request: int, node: str) -> None:
-        question = self._led_questions[request]
-        question.missing.pop(node, None)
-        if not question.missing:
-            self._finish_led(request)
+        own = {self._cluster.host.node_id: self._led_here(messages.AskLed(0, stopping))}
+        self._survey.ask(self._cluster.peers(), lambda answers: done({**own, **answers}), stopping)
 
     def _peer_up(self, node: str) -> None:
         self._last_up_ms = self._cluster.loop.now_ms
-
-    def _peer_down(self, node: str) -> None:
-        for request in list(self._led_questions):
-            self._heard(request, node)
 
     # ------------------------------------------------------------ answers
 

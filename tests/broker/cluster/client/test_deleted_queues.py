@@ -74,7 +74,7 @@ def test_counts_of_a_queue_that_is_deleted_meanwhile_are_not_waited_for(
     with monkeypatch.context() as patch:  # the leader is not reached before the deletion
         patch.setattr(broker.cluster.host, "send", lambda node, buffers: False)
         broker.queue_counts(queue, True, answers.append)
-        broker.sinks.of_queue(queue.group, "", "", 1, answers.append)
+        broker.reading.sinks(queue.group, "", "", 1, answers.append)
         universe.call(deleting, lambda one, done: one.delete_queue("/", "q", False, False, 0, done))
         universe.until(lambda: len(answers) == 2, "they are answered")
     assert isinstance(answers[0], errors.NotFound)
