@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warren_broker.access.connection_config import ConnectionConfig
-from warren_broker.access.sasl_login import LOGIN_FRAME_BYTES_MAX
+from warren_broker.access.connection_config import LOGIN_FRAME_BYTES_MAX, ConnectionConfig
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.login import external_user
 from warren_broker.clients091.client091 import Client091

@@ -297,18 +297,6 @@ class Broker10(Rights):
     def exchange_declaration(self, *given: Any) -> Any:
         return given
 
-    def binding(self, *given: Any) -> dict[str, Any]:
-        names = (
-            "vhost",
-            "source",
-            "destination",
-            "to_queue",
-            "routing_key",
-            "arguments",
-            "connection",
-        )
-        return dict(zip(names, given, strict=True))
-
     def bind(self, command: Any, done: Callable[[Any], None]) -> None:
         self._submit(command, done)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from warren_broker.access.sasl_login import LOGIN_FRAME_BYTES_MAX
+LOGIN_FRAME_BYTES_MAX = 8192
+"""Largest frame before the login, as in RabbitMQ: the client is not authenticated yet."""
 
 
 class ConnectionConfig(msgspec.Struct, frozen=True):

@@ -450,19 +450,3 @@ class BrokerView(Protocol):
 
     def reply_queue_exists(self, name: str) -> bool:
         """Return whether a consumer of amq.rabbitmq.reply-to has that name, on any node."""
-
-
-class IdSource(Protocol):
-    """The source of a node's session and consumer numbers and of generated names."""
-
-    def session(self) -> SessionId:
-        """Return a new session's number."""
-
-    def consumer(self) -> ConsumerId:
-        """Return a new consumer's number."""
-
-    def name(self, prefix: str) -> str:
-        """Return `prefix` and 22 random characters of base64url (`amq.gen-…`, `amq.ctag-…`)."""
-
-    def reply_name(self) -> str:
-        """Return a routable `amq.rabbitmq.reply-to.…` that names this node, hard to guess."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import struct
 from enum import Enum
 
-from warren_broker.access.sasl_login import Logins, credentials, offered
+from warren_broker.access.connection_config import ConnectionConfig
+from warren_broker.access.sasl_login import credentials, offered
 from warren_wire.amqp10.proton import Data, DataException
 from warren_wire.errors import CommandInvalid, SyntaxRefused
 
@@ -40,15 +41,15 @@ class SaslServer:
     """The server's side.
 
     mechanism, user, password  the client's choice and credentials, from DECIDING on
-    logins          which mechanisms are offered
+    config          which mechanisms are offered
     output          bytes to send, taken by the owner
 
     Invariant: early bytes are kept only in DECIDING and ACCEPTED
     """
 
-    def __init__(self, logins: Logins) -> None:
+    def __init__(self, config: ConnectionConfig) -> None:
         self.state = SaslState.HEADER
-        self.logins = logins
+        self.config = config
         self.mechanism = ""
         self.user = ""
         self.password = ""
@@ -64,7 +65,7 @@ class SaslServer:
             self._read_init()
         most = EARLY_BYTES_MAX
         if self.state is SaslState.INIT:
-            most += self.logins.frame_bytes_max
+            most += self.config.login_frame_max
         if len(self._buffer) > most:
             self._fail(f"more than {most} bytes before the login was decided")
 
@@ -90,7 +91,7 @@ class SaslServer:
             )
             self._fail(f"protocol header {header!r}; this broker wants SASL first, {SASL_HEADER!r}")
         del self._buffer[:8]
-        mechanisms_offered = offered(self.logins)
+        mechanisms_offered = offered(self.config)
         names = b"".join(
             struct.pack(">I", len(name)) + name.encode() for name in mechanisms_offered
         )
@@ -104,7 +105,7 @@ class SaslServer:
         if len(self._buffer) < 8:
             return
         size, offset, kind = struct.unpack_from(">IBB", self._buffer)
-        most = self.logins.frame_bytes_max
+        most = self.config.login_frame_max
         if not 8 <= size <= most or kind != 1 or not 2 <= offset <= size // 4:
             self._fail(f"a SASL frame of {size} bytes, type {kind}; at most {most}, type 1")
         if len(self._buffer) < size:
@@ -114,7 +115,7 @@ class SaslServer:
         mechanism, response = self._decode_init(body)
         self.mechanism = mechanism
         try:
-            self.user, self.password = credentials(self.logins, mechanism, response)
+            self.user, self.password = credentials(self.config, mechanism, response)
         except (CommandInvalid, SyntaxRefused) as refusal:
             self.refuse()
             raise SaslFailed(refusal.detail) from None

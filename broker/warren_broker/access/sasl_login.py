@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-import msgspec
-
+from warren_broker.access.connection_config import ConnectionConfig
 from warren_wire import errors
 from warren_wire.amqp091 import fields
 from warren_wire.certificate_login import EXTERNAL
@@ -13,46 +10,16 @@ from warren_wire.certificate_login import EXTERNAL
 MECHANISMS = ("PLAIN", "AMQPLAIN")
 """Mechanisms that are always offered."""
 ANONYMOUS = "ANONYMOUS"
-LOGIN_FRAME_BYTES_MAX = 8192
-"""Largest frame before the login, as in RabbitMQ: the client is not authenticated yet."""
 
 
-class LoginOptions(Protocol):
-    """What decides on the mechanisms that are offered.
-
-    anonymous  user and password of clients with SASL ANONYMOUS; None: it is not offered
-    external   user in the client's certificate, for SASL EXTERNAL; None: it is not offered
-    """
-
-    @property
-    def anonymous(self) -> tuple[str, str] | None: ...
-
-    @property
-    def external(self) -> str | None: ...
-
-
-class Logins(msgspec.Struct, frozen=True):
-    """The options as a value.
-
-    frame_bytes_max  of a client's login
-    """
-
-    anonymous: tuple[str, str] | None = None
-    external: str | None = None
-    frame_bytes_max: int = LOGIN_FRAME_BYTES_MAX
-
-    def __repr__(self) -> str:
-        return f"Logins(external={self.external!r})"
-
-
-def offered(options: LoginOptions) -> tuple[str, ...]:
+def offered(options: ConnectionConfig) -> tuple[str, ...]:
     """Return the SASL mechanisms that are offered to clients."""
     anonymous = () if options.anonymous is None else (ANONYMOUS,)
     external = () if options.external is None else (EXTERNAL,)
     return (*MECHANISMS, *anonymous, *external)
 
 
-def credentials(options: LoginOptions, mechanism: str, response: bytes) -> tuple[str, str]:
+def credentials(options: ConnectionConfig, mechanism: str, response: bytes) -> tuple[str, str]:
     """Return user and password from the client's first response.
 
     The responses of ANONYMOUS and EXTERNAL say nothing; EXTERNAL has no password.

@@ -12,20 +12,21 @@ from warren_wire import errors
 from warren_wire.admin import bindings as requests
 from warren_wire.admin.bindings import BindingInfo
 from warren_wire.admin.requests import Listed, Performed
+from warren_wire.arguments import storable
 
 
 def _binding(asker: Asker, binding: BindingInfo) -> dict[str, Any]:
     to_queue = binding.destination_kind == "queue"
     asker.access.bind(binding.source, binding.destination, to_queue, binding.routing_key)
-    return asker.broker.binding(
-        asker.vhost,
-        binding.source,
-        binding.destination,
-        to_queue,
-        binding.routing_key,
-        binding.arguments,
-        asker.connection,
-    )
+    return {
+        "vhost": asker.vhost,
+        "source": binding.source,
+        "destination": binding.destination,
+        "to_queue": to_queue,
+        "routing_key": binding.routing_key,
+        "arguments": storable(binding.arguments),
+        "connection": asker.connection,
+    }
 
 
 @handles(requests.BindRequest)

@@ -60,7 +60,6 @@ from warren_broker.transfers.shovel.sealed_uris import UriSeal
 from warren_broker.transfers.shovel.shovels import Shovels
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.exchange_types import KEEPING_KINDS, UPSTREAM_KIND
-from warren_machines.metadata.permissions import Permissions
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import commands
 from warren_raft.runtime.loop import Loop
@@ -68,7 +67,6 @@ from warren_raft.types import METADATA_GROUP
 from warren_wire import errors
 from warren_wire.arguments import (
     DefaultType,
-    Kind,
     QueueDefaults,
     check_name,
     queue_declaration,
@@ -137,6 +135,11 @@ class Broker:
         self.policy_follower = PolicyFollower(cluster, self.definitions)
         self._queue_commands = QueueCommands(self.placement, self.mirror_follower, settings.queues)
         self.imports, self.boot_definitions = self._definition_imports(settings)
+        view = self.definitions  # lookups, see `BrokerView`
+        self.exchange, self.queue_type, self.tags = view.exchange, view.queue_type, view.tags
+        self.permissions, self.topic_permissions = view.permissions, view.topic_permissions
+        self.channels_max, self.reply_queue_exists = self.clients.channels_max, self.replies.exists
+        self.traced_vhosts: Set[str] = self.firehose.vhosts
 
     def _member_service(self) -> MemberService:
         nodes = NodeService(
@@ -223,41 +226,6 @@ class Broker:
         load = None if self.boot_definitions is None else self.boot_definitions.load
         self.joining.start(own_address(self.cluster.host.address, configured), load, ports)
 
-    # ------------------------------------------------------------ lookups (BrokerView)
-
-    def exchange(self, vhost: str, name: str) -> requests.ExchangeFacts | None:
-        """See `BrokerView`."""
-        return self.definitions.exchange(vhost, name)
-
-    def permissions(self, vhost: str, user: str) -> Permissions | None:
-        """See `BrokerView`."""
-        return self.definitions.permissions(vhost, user)
-
-    def topic_permissions(self, vhost: str, user: str, exchange: str) -> Permissions | None:
-        """See `BrokerView`."""
-        return self.definitions.topic_permissions(vhost, user, exchange)
-
-    def tags(self, user: str) -> tuple[str, ...]:
-        """See `BrokerView`."""
-        return self.definitions.tags(user)
-
-    def queue_type(self, vhost: str, queue: str) -> Kind | None:
-        """See `BrokerView`."""
-        return self.definitions.queue_type(vhost, queue)
-
-    def channels_max(self, user: str) -> int | None:
-        """See `BrokerView`."""
-        return self.clients.channels_max(user)
-
-    @property
-    def traced_vhosts(self) -> Set[str]:
-        """See `BrokerView`."""
-        return self.firehose.vhosts
-
-    def reply_queue_exists(self, name: str) -> bool:
-        """See `BrokerView`."""
-        return self.replies.exists(name)
-
     # ------------------------------------------------------------ queues
 
     def default_queue_type(self, vhost: str) -> DefaultType:
@@ -337,30 +305,28 @@ class Broker:
             done(requests.MessageCount(0))
             return
         queue = self.queues.find(vhost, name, connection)
-        if self.queues.absent(queue):
-            # As in RabbitMQ: its contents are unknown; without a condition it is deleted anyway.
-            if if_empty:
-                done(errors.not_empty(name, vhost))
-            else:
-                self.deletions.forget(
-                    queue,
-                    lambda gone: done(
-                        gone if isinstance(gone, errors.Refusal) else requests.MessageCount(0)
-                    ),
-                )
-            return
 
-        def deleted(reply: Any) -> None:
-            if isinstance(reply, errors.Refusal) and not isinstance(reply, errors.NotFound):
-                done(reply)
-                return
-            count = reply.messages if isinstance(reply, commands.Count) else 0
+        def forget(count: int) -> None:
             self.deletions.forget(
                 queue,
                 lambda gone: done(
                     gone if isinstance(gone, errors.Refusal) else requests.MessageCount(count)
                 ),
             )
+
+        if self.queues.absent(queue):
+            # As in RabbitMQ: its contents are unknown; without a condition it is deleted anyway.
+            if if_empty:
+                done(errors.not_empty(name, vhost))
+            else:
+                forget(0)
+            return
+
+        def deleted(reply: Any) -> None:
+            if isinstance(reply, errors.Refusal) and not isinstance(reply, errors.NotFound):
+                done(reply)
+            else:
+                forget(reply.messages if isinstance(reply, commands.Count) else 0)
 
         self.queues.ask(queue, commands.Delete(if_unused, if_empty), deleted)
 
@@ -417,27 +383,6 @@ class Broker:
             store_nodes=nodes,
             store_leader=leader,
         )
-
-    def binding(
-        self,
-        vhost: str,
-        source: str,
-        destination: str,
-        to_queue: bool,
-        routing_key: str,
-        arguments: Mapping[str, Any],
-        connection: int,
-    ) -> dict[str, Any]:
-        """Return the fields of a Bind or Unbind."""
-        return {
-            "vhost": vhost,
-            "source": source,
-            "destination": destination,
-            "to_queue": to_queue,
-            "routing_key": routing_key,
-            "arguments": storable(arguments),
-            "connection": connection,
-        }
 
     def bind(self, command: metadata.Bind, done: Answer) -> None:
         """Add a binding; a new one of a recent history brings its messages before `done`."""

@@ -26,6 +26,7 @@ from warren_machines.metadata import commands as metadata
 from warren_machines.queue import commands
 from warren_raft.runtime.net.stream import Stream
 from warren_wire import errors
+from warren_wire.arguments import storable
 from warren_wire.block.block import Block
 from warren_wire.kernel import Selection
 
@@ -411,15 +412,15 @@ class Client091(ProtocolClient):
     def _binding(
         self, request: requests.AddBindingRequest | requests.RemoveBindingRequest
     ) -> dict[str, Any]:
-        return self._broker.binding(
-            self._vhost,
-            request.source,
-            request.destination,
-            request.to_queue,
-            request.routing_key,
-            request.arguments,
-            self._number,
-        )
+        return {
+            "vhost": self._vhost,
+            "source": request.source,
+            "destination": request.destination,
+            "to_queue": request.to_queue,
+            "routing_key": request.routing_key,
+            "arguments": storable(request.arguments),
+            "connection": self._number,
+        }
 
     def _publish(self, request: requests.PublishRequest) -> None:
         session, token, counts = self._session, request.token, self._counts

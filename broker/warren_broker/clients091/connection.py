@@ -15,6 +15,7 @@ from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.clients.part_answers import ConfirmedPart
 from warren_broker.clients091 import consume, item_order, negotiation, publish
 from warren_broker.clients091.state import Channel, ChannelFault, ConnectionState, TableRun
+from warren_broker.cluster.ids import Ids
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_wire import errors
 from warren_wire.amqp091 import codec, methods
@@ -41,9 +42,7 @@ class Connection:
     has_published  connection.blocked is sent only to connections that have published
     """
 
-    def __init__(
-        self, config: ConnectionConfig, view: requests.BrokerView, ids: requests.IdSource
-    ) -> None:
+    def __init__(self, config: ConnectionConfig, view: requests.BrokerView, ids: Ids) -> None:
         self.state = ConnectionState(config, view, ids)
         self.has_published = False
         self._blocked_reason = ""

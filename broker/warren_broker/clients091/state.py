@@ -22,6 +22,7 @@ from warren_broker.clients091.delivery_tags import DeliveryLedger, Held
 from warren_broker.clients091.heartbeat import Liveness
 from warren_broker.clients091.held_back import HeldBack, HeldBackBytes
 from warren_broker.clients091.kept_runs import own_table, run_bytes
+from warren_broker.cluster.ids import Ids
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_machines.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
 from warren_wire import errors
@@ -399,9 +400,7 @@ class ConnectionState:
         "waiting_bytes",
     )
 
-    def __init__(
-        self, config: ConnectionConfig, view: requests.BrokerView, ids: requests.IdSource
-    ) -> None:
+    def __init__(self, config: ConnectionConfig, view: requests.BrokerView, ids: Ids) -> None:
         self.config = config
         self.view = view
         self.traced_vhosts = view.traced_vhosts

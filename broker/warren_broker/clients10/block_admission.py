@@ -8,7 +8,6 @@ are accepted, or none.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 from warren_broker.access import message_checks
 from warren_wire import errors
@@ -17,29 +16,17 @@ from warren_wire.block.block import BLOCK_MESSAGES_MAX, FORM_AMQP091, Block, Blo
 from warren_wire.kernel import MessageTable, check_structure, flags_of, load_block
 
 
-@dataclass(frozen=True, slots=True)
-class BlockLimits:
-    """The node's limits, in bytes.
-
-    message_bytes_max     one message's body (limits.message_size_max)
-    properties_bytes_max  one message's properties: as many as an AMQP 0.9.1 client could publish,
-                          with a content header of one frame (limits.frame_max)
-    """
-
-    message_bytes_max: int
-    properties_bytes_max: int
-
-    @classmethod
-    def of(cls, message_size_max: int, frame_max: int) -> BlockLimits:
-        """Return the limits for the settings of those names."""
-        return cls(message_size_max, frame_max - HEADER_FRAME_BYTES)
-
-
-def admit(data: bytes | memoryview, exchange: str, limits: BlockLimits) -> MessageTable:
+def admit(
+    data: bytes | memoryview, exchange: str, message_size_max: int, frame_max: int
+) -> MessageTable:
     """Return the messages of a block that was sent to an exchange; raises Refusal.
 
     Their routes name that exchange, whatever the block says: a consumer is told where a message
     was published, and the permission to publish was checked there.
+
+    message_size_max  of one message's body (limits.message_size_max)
+    frame_max         of one content header: as many properties as an AMQP 0.9.1 client could
+                      publish (limits.frame_max)
     """
     try:
         block = Block.decode(data, messages_max=BLOCK_MESSAGES_MAX, columns=False)
@@ -53,12 +40,12 @@ def admit(data: bytes | memoryview, exchange: str, limits: BlockLimits) -> Messa
         )
     if not len(block):
         raise errors.InvalidArgument("a block without messages; send none instead")
-    _check_sizes(block, limits.message_bytes_max)
+    _check_sizes(block, message_size_max)
     try:
         table = load_block(
             block,
             exchange=exchange.encode("utf-8", "surrogateescape"),
-            properties_max=limits.properties_bytes_max,
+            properties_max=frame_max - HEADER_FRAME_BYTES,
         )
     except BlockError as error:
         raise errors.InvalidArgument(str(error)) from error

@@ -9,7 +9,7 @@ from typing import Any
 from warren_broker.admin.caller import Answer, Asker, refusal_of
 from warren_broker.clients.client_counts import PublishCounts
 from warren_broker.clients10 import connection_requests
-from warren_broker.clients10.block_admission import BlockLimits, admit
+from warren_broker.clients10.block_admission import admit
 from warren_broker.cluster.client.queues import ENQUEUE
 from warren_broker.cluster.client.reads import ReadFailed, Runs, cut_runs
 from warren_broker.counting.counters import AMQP_10
@@ -39,7 +39,7 @@ def _allowed(
     key  the routing key of all of them; None: each has that of its route
     """
     limits = asker.broker.settings.limits
-    table = admit(data, exchange, BlockLimits.of(limits.message_size_max, limits.frame_max))
+    table = admit(data, exchange, limits.message_size_max, limits.frame_max)
     asker.access.publish(
         exchange,
         [

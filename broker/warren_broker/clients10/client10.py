@@ -9,7 +9,6 @@ from typing import Any, Final
 from warren_broker.access.access import Access
 from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.access.requests import TokenAccepted
-from warren_broker.access.sasl_login import Logins
 from warren_broker.access.token_rights import HeldRights
 from warren_broker.admin.caller import PERFORMED, Asker
 from warren_broker.admin.resources import HANDLERS
@@ -68,7 +67,7 @@ class Client10(ProtocolClient):
                 message_bytes_max=settings.message_size_max,
                 properties_bytes_max=settings.frame_max - HEADER_FRAME_BYTES,
             ),
-            logins=Logins(config.anonymous, config.external, config.login_frame_max),
+            config=config,
             lends_credit=not has_assertions(),
         )
         self._consumers = Consumers10(

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.access.sasl10 import SaslFailed, SaslServer, SaslState
-from warren_broker.access.sasl_login import Logins
 from warren_broker.clients10.connection_bounds import DISCARDED_MAX, LINKS_MAX, ConnectionBounds
 from warren_broker.clients10.connection_requests import (
     AnyAnswer,
@@ -87,7 +87,7 @@ class Connection10:
     faults      refusals, for the log
     failure     why the connection ends, for the log; "" while it is open
     properties  this node's description for the client's eyes, such as product and version
-    logins      which SASL mechanisms are offered beside PLAIN and AMQPLAIN
+    config      says which SASL mechanisms are offered beside PLAIN and AMQPLAIN
     done        nothing more will be sent: when `take_output` is empty, the socket is to be closed
 
     Invariant: every token in `_waiting` was returned once by `take_requests` (or is held until
@@ -101,7 +101,7 @@ class Connection10:
         properties: Mapping[str, str] | None = None,
         idle_timeout_s: float = 60.0,
         limits: Limits10 | None = None,
-        logins: Logins | None = None,
+        config: ConnectionConfig | None = None,
         lends_credit: bool = True,
         must_be: Callable[[Tag, str], None] | None = None,
     ) -> None:
@@ -124,7 +124,7 @@ class Connection10:
         self.opened = False
         self.failure = ""
         self._properties = dict(properties or {})
-        self._sasl: SaslServer | None = SaslServer(logins or Logins())
+        self._sasl: SaslServer | None = SaslServer(config or ConnectionConfig())
         self._engine = Engine(server=True, container=container, idle_timeout_s=idle_timeout_s)
         self._engine.bind()
         self.flows = LinkFlows(self._engine)

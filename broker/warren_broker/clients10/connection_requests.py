@@ -6,8 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from warren_broker.clients10.link_requests import LinkAnswer, LinkRequest
-from warren_wire.admin.requests import AdminRequest, Request
+from warren_wire.admin.requests import Request
 from warren_wire.amqp10.addresses import ClaimSource, StageTarget, ViewSource
 from warren_wire.amqp10.fetched import encode_runs
 from warren_wire.amqp10.viewed import ViewHead, encode_view_head
@@ -100,18 +99,7 @@ class ViewQueue(Request, frozen=True):
     max_bytes: int
 
 
-AnyRequest: TypeAlias = (
-    Login
-    | OpenVhost
-    | StageBlock
-    | PublishBlock
-    | FetchClaim
-    | Browse
-    | ViewQueue
-    | LinkRequest
-    | AdminRequest[Any]
-)
-
+AnyRequest: TypeAlias = Request
 
 # ------------------------------------------------------------------ answers
 
@@ -185,7 +173,5 @@ class Fetched(msgspec.Struct, frozen=True):
     cursor: Any = None
 
 
-AnyAnswer: TypeAlias = (
-    LoggedIn | VhostOpened | Staged | Published | Fetched | LinkAnswer | Refusal | msgspec.Struct
-)
-"""The last one is of an AdminRequest: a Result, or a value of `admin_values`."""
+AnyAnswer: TypeAlias = msgspec.Struct | Refusal
+"""What the request names; of an AdminRequest: a Result, or a value of `admin_values`."""

@@ -137,22 +137,6 @@ class DeleteTemporary(Request, frozen=True):
     queue: str
 
 
-LinkRequest: TypeAlias = (
-    Consume
-    | GrantCredit
-    | SettleMessages
-    | ModifyMessages
-    | EndConsumer
-    | OpenTarget
-    | CloseTarget
-    | PublishMessages
-    | OpenReplies
-    | CloseReplies
-    | DeclareTemporary
-    | DeleteTemporary
-)
-
-
 # ------------------------------------------------------------------ answers
 
 
@@ -215,8 +199,3 @@ class TemporaryDeclared(msgspec.Struct, frozen=True):
     """The queue's name."""
 
     queue: str
-
-
-LinkAnswer: TypeAlias = (
-    Consuming | CreditDrained | TargetOpened | PublishOutcomes | RepliesOpened | TemporaryDeclared
-)

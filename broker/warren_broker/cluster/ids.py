@@ -9,7 +9,7 @@ NAME_RANDOM_BYTES = 16
 
 
 class Ids:
-    """The numbers and names given out by this node; see `amqp091.requests.IdSource`."""
+    """The numbers and names given out by this node; no two are equal."""
 
     def __init__(self, node: str) -> None:
         self._node = node

@@ -19,6 +19,7 @@ from warren_broker.access import requests
 from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.access.requests import ExchangeFacts, RequestDone
 from warren_broker.clients091.connection import Connection
+from warren_broker.cluster.ids import Ids
 from warren_machines.metadata.permissions import ALL as ALL_PERMITTED
 from warren_machines.metadata.permissions import Permissions
 from warren_machines.queue.commands import Delivery
@@ -86,10 +87,11 @@ class View(Rights):
         return name in self.reply_names
 
 
-class Numbers:
+class Numbers(Ids):
     """Ids in a row."""
 
     def __init__(self) -> None:
+        super().__init__("a")
         self.sessions = self.consumers = self.names = 0
 
     def session(self) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from broker.amqp10.test_connection import init_frame
+from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.access.sasl10 import SASL_HEADER, SaslFailed, SaslServer, SaslState
-from warren_broker.access.sasl_login import Logins
 
 
 def sasl_server(external: str | None, mechanism: str, response: bytes = b"") -> SaslServer:
     """A server that was sent that login."""
-    server = SaslServer(Logins(external=external))
+    server = SaslServer(ConnectionConfig(external=external))
     try:
         server.receive(SASL_HEADER + init_frame(mechanism, response))
     except SaslFailed:
@@ -32,7 +32,7 @@ def test_external_is_neither_offered_nor_taken_without_a_certificate() -> None:
 
 
 def test_anonymous_is_the_configured_user() -> None:
-    server = SaslServer(Logins(anonymous=("nobody", "secret")))
+    server = SaslServer(ConnectionConfig(anonymous=("nobody", "secret")))
     server.receive(SASL_HEADER + init_frame("ANONYMOUS", b"somebody@example.org"))
     assert b"\x09ANONYMOUS" in bytes(server.output)
     assert (server.state, server.user, server.password) == (
@@ -40,7 +40,7 @@ def test_anonymous_is_the_configured_user() -> None:
         "nobody",
         "secret",
     )
-    assert "secret" not in repr(server.logins)
+    assert "secret" not in repr(server.config)
 
 
 def test_a_login_is_as_large_as_the_options_say() -> None:
@@ -48,7 +48,7 @@ def test_a_login_is_as_large_as_the_options_say() -> None:
     response = b"\0\0" + b"t" * 70_000
     data = SASL_HEADER + init_frame("PLAIN", response)
     for allowed, state in ((len(data) - 8, SaslState.DECIDING), (len(data) - 9, SaslState.FAILED)):
-        server = SaslServer(Logins(frame_bytes_max=allowed))
+        server = SaslServer(ConnectionConfig(login_frame_max=allowed))
         try:
             for at in range(0, len(data), 10_000):
                 server.receive(data[at : at + 10_000])

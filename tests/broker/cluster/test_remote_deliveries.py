@@ -211,10 +211,10 @@ def test_a_cancellation_comes_behind_what_waits() -> None:
     world = World()
     world.hand_out(0, 0, 20)
     effect = CancelConsumer(BOOT, 0, "timeout")
-    world.windows.follow("node", GROUP, effect, messages.ConsumerCancelled(GROUP, effect))
+    world.windows.follow("node", GROUP, effect)
     world.arrive()
     assert world.told == ["0 160"]
-    world.windows.follow("node", GROUP, effect, messages.ConsumerCancelled(GROUP, effect))
+    world.windows.follow("node", GROUP, effect)
     world.arrive()
     assert len(world.told) == 2
 
@@ -223,7 +223,7 @@ def test_a_cancellation_comes_although_the_deliveries_were_refused() -> None:
     world = World()
     world.hand_out(0, 0, 20)
     effect = CancelConsumer(BOOT, 0, "deleted")
-    world.windows.follow("node", GROUP, effect, messages.ConsumerCancelled(GROUP, effect))
+    world.windows.follow("node", GROUP, effect)
     world.room = False
     world.arrive()
     assert world.told == ["0 0"]

@@ -19,7 +19,7 @@ import pytest
 from tests.broker.amqp091.peer import Peer
 from tests.broker.fuzz import blocks
 from tests.broker.kernel import frames as f
-from warren_broker.clients10.block_admission import BlockLimits, admit
+from warren_broker.clients10.block_admission import admit
 from warren_broker.cluster.client.dead_letters import Letters
 from warren_broker.cluster.client.queues import block_for
 from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
@@ -35,7 +35,7 @@ from warren_wire.kernel import Selection, content_digest, load_block
 from warren_wire.queue_values.config import QueueConfig
 
 BLOCKS = int(os.environ.get("WARREN_FUZZ_BLOCKS", "1500"))
-LIMITS = BlockLimits.of(message_size_max=1 << 20, frame_max=131_072)
+LIMITS = 1 << 20, 131_072
 CONFIGS = (
     QueueConfig("/", "q", dead_letter_exchange="dlx"),
     QueueConfig("/", "q", dead_letter_exchange="dlx", max_length_bytes=300, priority_max=5),
@@ -180,7 +180,7 @@ def through(config: QueueConfig, data: bytes, publishing: Publishing) -> list[by
 def admitted(chance: random.Random, config: QueueConfig) -> bytes | None:
     """A block as a node hands it to the queue; None: refused at the door."""
     try:
-        table = admit(blocks.mutated(chance), "", LIMITS)
+        table = admit(blocks.mutated(chance), "", *LIMITS)
     except errors.Refusal:
         return None
     return block_for(config, [Selection(table, 0, table.count)])

@@ -275,7 +275,7 @@ class Publisher:
 
     def _send_part(self, run: RoutedRun, number: int, touched: list[GroupClient]) -> None:
         """Submit messages to their queue; add its uplink to those that are touched."""
-        vhost, parts, on_confirmed, strict, names, unknown, counted = run
+        vhost, parts, on_confirmed, strict, names, _, counted = run
         name, selection, stored, kept = parts[number]
         definitions = self._queues.definitions
         queue = definitions.state.queue(vhost, name)
@@ -296,10 +296,9 @@ class Publisher:
         if counted is not None and not kept:
             counted(queue.group, len(selection))
         if kept:
-            self._keep(queue, client, parts, number, on_confirmed, strict)
+            self._keep(queue, client, run, number)
         elif names:
-            told = _Told(number, on_confirmed, strict, unknown)
-            self._relay(queue, client, parts[number], told, names)
+            self._relay(queue, client, run, number, names)
         elif definitions.policies(vhost).config_of(queue).refuses:
             # Part of a block may be refused: it gets its own block, so that ordinals are
             # positions.
@@ -311,41 +310,30 @@ class Publisher:
             client.publish(stored, stored.size_bytes(), on_reply)
 
     def _relay(
-        self,
-        queue: QueueRecord,
-        client: GroupClient,
-        part: QueuePart,
-        told: _Told,
-        names: Names,
+        self, queue: QueueRecord, client: GroupClient, run: RoutedRun, number: int, names: Names
     ) -> None:
         """Submit a relay's messages: the queue drops those that it was brought before."""
+        part = run.parts[number]
         groups = list(by_origin(part.selection, part.stored, names))
         both = None
-        if told.on_confirmed is not None and len(groups) > 1:
-            both = joined([selection for _, selection, _ in groups], told.on_confirmed)
+        if run.on_confirmed is not None and len(groups) > 1:
+            both = joined([selection for _, selection, _ in groups], run.on_confirmed)
         for place, (origin, selection, stored) in enumerate(groups):
             own = _OwnBlock(selection, queue.config)
             command = relayed_command(origin, own.order(), names) if origin else ENQUEUE
-            tell = told.on_confirmed if both is None else both(place)
-            confirm = _confirmer(told.number, tell, own, told.strict, told.unknown)
+            tell = run.on_confirmed if both is None else both(place)
+            confirm = _confirmer(number, tell, own, run.strict, run.unknown)
             client.with_block(command, own.of(stored), confirm)
 
-    def _keep(
-        self,
-        store: QueueRecord,
-        client: GroupClient,
-        parts: list[QueuePart],
-        number: int,
-        on_confirmed: OnConfirmed | None,
-        strict: bool,
-    ) -> None:
+    def _keep(self, store: QueueRecord, client: GroupClient, run: RoutedRun, number: int) -> None:
         """Put the messages of part `number` into the store of their exchange."""
+        parts, on_confirmed = run.parts, run.on_confirmed
         if self.delays(store):
             selection = parts[number].selection  # BCC is looked at when they are due
             table = lasting(selection)
             block = block_for(store.config, [Selection(table, 0, table.count)])
             command = EnqueueDelayed(delays_of(table))
-            client.with_block(command, block, _confirmer(number, on_confirmed, None, strict))
+            client.with_block(command, block, _confirmer(number, on_confirmed, None, run.strict))
         else:
             confirm = _confirmer(number, on_confirmed, None)
             self._keep_history(store, client, parts[number], parts, confirm)
@@ -444,15 +432,6 @@ class _OwnBlock:
     def after(self, accepted: int) -> list[int]:
         """Return the table positions of all messages but the first `accepted` of the block."""
         return sorted(self.order()[accepted:])
-
-
-class _Told(NamedTuple):
-    """What is told of a part that a relay publishes; see `Publisher.send`."""
-
-    number: int
-    on_confirmed: OnConfirmed | None
-    strict: bool
-    unknown: Callable[[], None] | None
 
 
 def _confirmer(

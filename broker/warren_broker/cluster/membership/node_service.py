@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
@@ -26,6 +27,23 @@ Answer = Callable[[Any], None]
 MISSED_BY_ALL_MS = 3_000
 """Longest time until all nodes suspect one that has stopped, with the default settings."""
 QUERY_RETRY_MS = 100
+
+
+P = ParamSpec("P")
+
+
+def answers_refusals(method: Callable[P, None]) -> Callable[P, None]:
+    """Have a request answered with the Refusal that it raises; `done` is its last argument."""
+
+    @wraps(method)
+    def request(*given: P.args, **named: P.kwargs) -> None:
+        try:
+            method(*given, **named)
+        except errors.Refusal as refusal:
+            done: Any = given[-1]
+            done(refusal)
+
+    return request
 
 
 class NodeService:
@@ -58,13 +76,10 @@ class NodeService:
 
         self._leader_queries.ask_led(asked)
 
+    @answers_refusals
     def node_status(self, node: str, done: Answer) -> None:
         """Answer NodeStatus. Refused: no such node (NotFound)."""
-        try:
-            self.check_known(node)
-        except errors.Refusal as refusal:
-            done(refusal)
-            return
+        self.check_known(node)
 
         def asked(led: Led) -> None:
             unsettled = _unsettled(led)
@@ -79,17 +94,14 @@ class NodeService:
 
         self._leader_queries.ask_led(asked)
 
+    @answers_refusals
     def quorum_critical(self, node: str, done: Answer) -> None:
         """Answer QuorumCritical: the queues that would lose their majority if that node stopped.
 
         As in RabbitMQ, a cluster of one node is not critical: its queues are expected to stop with
         it.
         """
-        try:
-            self.check_known(node)
-        except errors.Refusal as refusal:
-            done(refusal)
-            return
+        self.check_known(node)
         if self._definitions.nodes() == (node,):
             done(values.QuorumCritical(node, False, (), 0))
             return
@@ -216,23 +228,20 @@ class NodeService:
         """End a node's maintenance; answer NodeStatus."""
         self._set_drained(node, False, done)
 
+    @answers_refusals
     def _set_drained(self, node: str, drained: bool, done: Answer) -> None:
-        try:
-            self.check_known(node)
-            if drained and not self._placement.running(node):
-                raise errors.PreconditionFailed(
-                    f"node '{node}' is not running: there is nothing to drain, and its next start "
-                    "would end the maintenance; start it first"
-                )
-            if drained and not self._others_fit(node):
-                # Otherwise no node would serve the client that is to revive it.
-                raise errors.PreconditionFailed(
-                    f"node '{node}' is the last one that serves clients; start or revive another "
-                    "one first, or just stop it"
-                )
-        except errors.Refusal as refusal:
-            done(refusal)
-            return
+        self.check_known(node)
+        if drained and not self._placement.running(node):
+            raise errors.PreconditionFailed(
+                f"node '{node}' is not running: there is nothing to drain, and its next start "
+                "would end the maintenance; start it first"
+            )
+        if drained and not self._others_fit(node):
+            # Otherwise no node would serve the client that is to revive it.
+            raise errors.PreconditionFailed(
+                f"node '{node}' is the last one that serves clients; start or revive another "
+                "one first, or just stop it"
+            )
 
         def set_so(reply: Any) -> None:
             if isinstance(reply, errors.Refusal):
@@ -244,6 +253,7 @@ class NodeService:
 
     # ------------------------------------------------------------ removal
 
+    @answers_refusals
     def forget(self, node: str, done: Answer) -> None:
         """Start removing a node for good; answer Forgetting. Refused while it is running.
 
@@ -251,13 +261,9 @@ class NodeService:
         intent in the definitions, carried out by the current leaders. As in RabbitMQ, queues on
         that node alone are deleted, with their messages.
         """
-        try:
-            self.check_known(node)
-            if self._placement.running(node):
-                raise self._still_running(node)
-        except errors.Refusal as refusal:
-            done(refusal)
-            return
+        self.check_known(node)
+        if self._placement.running(node):
+            raise self._still_running(node)
 
         # 1. The node stops; this one has just noticed.  2. The leader notices a moment later. It is
         # asked again for a while: otherwise a script that stops a node and then forgets it would be

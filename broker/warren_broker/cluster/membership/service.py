@@ -20,7 +20,11 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.mirror_follower import MirrorFollower
 from warren_broker.cluster.membership.mirror_rule import is_fulfilled
-from warren_broker.cluster.membership.node_service import QUERY_RETRY_MS, NodeService
+from warren_broker.cluster.membership.node_service import (
+    QUERY_RETRY_MS,
+    NodeService,
+    answers_refusals,
+)
 from warren_broker.cluster.membership.placement import Placement, balanced
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, members_of
@@ -68,6 +72,7 @@ class MemberService:
 
     # ------------------------------------------------------------ one queue
 
+    @answers_refusals
     def add_member(self, vhost: str, queue: str, node: str, done: Answer) -> None:
         """Add a member; answer MembersChanged.
 
@@ -75,15 +80,11 @@ class MemberService:
         transient), one with members that follow a policy, a node that is down or drained
         (PreconditionFailed).
         """
-        try:
-            found = self._changeable(vhost, queue)
-            if node in found.nodes:
-                done(_changed(found, False))
-                return
-            self.nodes.check_fit(node)
-        except errors.Refusal as refusal:
-            done(refusal)
+        found = self._changeable(vhost, queue)
+        if node in found.nodes:
+            done(_changed(found, False))
             return
+        self.nodes.check_fit(node)
 
         def asked(facts: Facts) -> None:
             if found.group not in facts:
@@ -93,18 +94,15 @@ class MemberService:
 
         self._leader_queries.ask([found.group], asked)
 
+    @answers_refusals
     def delete_member(self, vhost: str, queue: str, node: str, done: Answer) -> None:
         """Remove a member; answer MembersChanged.
 
         Refused: as for add_member, the last member, a loss of the majority.
         """
-        try:
-            found = self._changeable(vhost, queue)
-            if node not in found.carriers:
-                self.nodes.check_known(node)
-        except errors.Refusal as refusal:
-            done(refusal)
-            return
+        found = self._changeable(vhost, queue)
+        if node not in found.carriers:
+            self.nodes.check_known(node)
         if node not in found.nodes:
             done(_changed(found, False))
             return
@@ -122,13 +120,10 @@ class MemberService:
 
         self._leader_queries.ask([found.group], asked)
 
+    @answers_refusals
     def queue_status(self, vhost: str, queue: str, done: Answer) -> None:
         """Answer QueueMembers."""
-        try:
-            found = self._queues.find(vhost, queue)
-        except errors.Refusal as refusal:
-            done(refusal)
-            return
+        found = self._queues.find(vhost, queue)
 
         def asked(facts: Facts) -> None:
             seen = members_of(found, facts.get(found.group), self._placement.running)
@@ -144,23 +139,20 @@ class MemberService:
 
         self._leader_queries.ask([found.group], asked)
 
+    @answers_refusals
     def transfer_leadership(self, vhost: str, queue: str, node: str, done: Answer) -> None:
         """Transfer a queue's leadership; answer LeaderMoved once it leads.
 
         Refused: no such queue, no up-to-date member there.
         """
-        try:
-            found = self._replicated(vhost, queue)
-            if node not in found.nodes:
-                self.nodes.check_known(node)
-                raise errors.PreconditionFailed(
-                    f"{_name(found)} has no member on node '{node}', only on "
-                    f"{', '.join(found.nodes)}; add a member there first"
-                )
-            self.nodes.check_fit(node)
-        except errors.Refusal as refusal:
-            done(refusal)
-            return
+        found = self._replicated(vhost, queue)
+        if node not in found.nodes:
+            self.nodes.check_known(node)
+            raise errors.PreconditionFailed(
+                f"{_name(found)} has no member on node '{node}', only on "
+                f"{', '.join(found.nodes)}; add a member there first"
+            )
+        self.nodes.check_fit(node)
 
         def moved(arrived: bool) -> None:
             done(
@@ -261,6 +253,7 @@ class MemberService:
 
     # ------------------------------------------------------------ many queues
 
+    @answers_refusals
     def grow(
         self,
         node: str,
@@ -274,15 +267,10 @@ class MemberService:
         strategy  even: only queues with an even number of members
         patterns  regular expressions, found anywhere
         """
-        try:
-            if strategy not in ("all", "even"):
-                raise errors.InvalidArgument(
-                    f"strategy {strategy!r} is unknown; give 'all' or 'even'"
-                )
-            self.nodes.check_fit(node)
-            self._matching(vhost_pattern, queue_pattern, partial(self._grow, node, strategy, done))
-        except errors.Refusal as refusal:
-            done(refusal)
+        if strategy not in ("all", "even"):
+            raise errors.InvalidArgument(f"strategy {strategy!r} is unknown; give 'all' or 'even'")
+        self.nodes.check_fit(node)
+        self._matching(vhost_pattern, queue_pattern, partial(self._grow, node, strategy, done))
 
     def _grow(
         self,
@@ -319,16 +307,13 @@ class MemberService:
 
         self._leader_queries.ask_led(asked)
 
+    @answers_refusals
     def shrink(self, node: str, errors_only: bool, done: Answer) -> None:
         """Remove the node's member from every quorum queue; answer Resizing.
 
         errors_only  name only the queues where it failed
         """
-        try:
-            self.nodes.check_known(node)
-        except errors.Refusal as refusal:
-            done(refusal)
-            return
+        self.nodes.check_known(node)
         found = [queue for queue in self._quorum_queues() if node in queue.nodes]
 
         def resized(result: values.Resizing) -> None:
@@ -414,17 +399,15 @@ class MemberService:
         if not queues:
             done(values.Resizing(node, ()))
 
+    @answers_refusals
     def rebalance(self, vhost_pattern: str, queue_pattern: str, done: Answer) -> None:
         """Spread the leaders of matching quorum queues over the nodes; answer Rebalanced."""
-        try:
-            if self._leader_transfer.count:
-                raise errors.PreconditionFailed(
-                    f"{self._leader_transfer.count} leaderships are being handed over already; try "
-                    "again when they have arrived"
-                )
-            self._matching(vhost_pattern, queue_pattern, partial(self._rebalance, done))
-        except errors.Refusal as refusal:
-            done(refusal)
+        if self._leader_transfer.count:
+            raise errors.PreconditionFailed(
+                f"{self._leader_transfer.count} leaderships are being handed over already; try "
+                "again when they have arrived"
+            )
+        self._matching(vhost_pattern, queue_pattern, partial(self._rebalance, done))
 
     def _rebalance(self, done: Answer, matching: Sequence[QueueRecord]) -> None:
         def asked(led: Led) -> None:
