@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren_broker.cluster.client.relayed import joined, relayed_command, without_names
-from warren_machines.queue.relay_commands import EnqueueRelayed
+from warren_machines.queue.relays.relay_commands import EnqueueRelayed
 from warren_wire.amqp091 import properties
 from warren_wire.kernel import MessageTable, Route, Selection
 from warren_wire.relay_names import RELAYED, RelayedName, packed, split_name

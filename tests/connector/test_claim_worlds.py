@@ -36,8 +36,8 @@ from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, ReaderStep, Registration
 from warren_machines.metadata.records import numbered_above
-from warren_machines.queue import claim as claims
 from warren_machines.queue import commands as c
+from warren_machines.queue.claims import claim as claims
 from warren_machines.queue.machine import QueueMachine
 from warren_wire.queue_values.give_up_command import GiveUpClaim
 

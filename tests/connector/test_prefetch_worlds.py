@@ -17,7 +17,7 @@ from connector.test_claim_worlds import SEEDS, World
 from pyspark_warren import driver
 from pyspark_warren.claim_ahead import ClaimAhead, ClaimsAhead
 from pyspark_warren.offset import Position
-from warren_machines.queue import claim as claims
+from warren_machines.queue.claims import claim as claims
 
 SEEN: Counter[str] = Counter()
 

@@ -17,7 +17,7 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
         "if not send(node, lead, to, progress, config.append_bytes_max):",
     ): "the next Ready, which the host takes in the same turn, sends the rest of the window",
     (
-        _QUEUE + "claim.py",
+        _QUEUE + "claims/claim.py",
         "ReplaceComparisonOperator_Gt_GtE",
         "if lost > reader.settled and not any(number <= lost for number in reader.claims):",
     ): "to go on after what is settled changes nothing: `opened` is never below `settled`",

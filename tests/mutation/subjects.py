@@ -47,8 +47,8 @@ CORE_WORLDS = _sim("--start", "0", "--seeds", "100")
 WHOLE_WORLDS = _sim("--whole", "--start", "0", "--seeds", "100")
 CLIENT = "tests/broker/cluster/client"
 CLAIM_AND_STAGE = (
-    "broker/warren_machines/queue/claim*.py",
-    "broker/warren_machines/queue/stage*.py",
+    "broker/warren_machines/queue/claims/*.py",
+    "broker/warren_machines/queue/sinks/*.py",
 )
 LONG_RECOVERY = (
     "test_compaction_crash or test_every_two_are_noticed_or_harmless"
@@ -97,7 +97,7 @@ SUBJECTS: dict[str, Subject] = {
         ),
     ),
     "queue": Subject(
-        ("broker/warren_machines/queue/*.py",),
+        ("broker/warren_machines/queue/**/*.py",),
         (_pytest("tests/broker/queue"), WHOLE_WORLDS),
         excluded=CLAIM_AND_STAGE,
     ),

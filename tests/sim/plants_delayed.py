@@ -7,7 +7,7 @@ from typing import Any
 from sim.planting import Replacement, by_name
 from warren_broker.cluster.client import due_messages, publisher
 from warren_broker.cluster.client.due_messages import DueMessages
-from warren_machines.queue.delayed_queue import Delayed
+from warren_machines.queue.delayed.delayed_queue import Delayed
 
 
 def due_messages_are_settled_before_their_confirms() -> list[Replacement]:

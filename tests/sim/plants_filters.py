@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sim.planting import Replacement, by_name
-from warren_machines.queue.block_index import BlockIndex
-from warren_machines.queue.filter_commands import Judged
-from warren_machines.queue.filters import Filter
+from warren_machines.queue.filters.filter_commands import Judged
+from warren_machines.queue.filters.filters import Filter
+from warren_machines.queue.ready.block_index import BlockIndex
 
 
 def a_filter_gives_what_follows_a_match() -> list[Replacement]:

@@ -9,9 +9,10 @@ from sim.planting import Replacement, by_name
 from warren_broker.cluster.client.publisher import Publisher, RoutedRun
 from warren_broker.cluster.leader import letter_forwarder
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarder
-from warren_machines.queue import ack, dead_letter
+from warren_machines.queue import ack
 from warren_machines.queue.effects import LettersDue
-from warren_machines.queue.letter_queue import LetterQueue
+from warren_machines.queue.letters import dead_letter
+from warren_machines.queue.letters.letter_queue import LetterQueue
 from warren_machines.queue.machine import QueueMachine
 
 

@@ -11,23 +11,17 @@ from warren_broker.cluster import definitions
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.queue_deletions import QueueDeletions
 from warren_machines.metadata.incarnations import is_retired
-from warren_machines.queue import (
-    ack,
-    claim,
-    commands,
-    decision_commands,
-    delayed_retry,
-    machine,
-    queue_snapshot,
-    stage,
-)
+from warren_machines.queue import ack, commands, machine, queue_snapshot
 from warren_machines.queue.annotations import Annotations
 from warren_machines.queue.apply_context import QueueContext
+from warren_machines.queue.claims import claim, decision_commands
 from warren_machines.queue.deduplication import NumberSet, SeenIds
-from warren_machines.queue.delayed_queue import Delayed
-from warren_machines.queue.ranges import LANE_SHIFT
-from warren_machines.queue.ready_queue import Order
-from warren_machines.queue.returned_runs import ReturnedRuns
+from warren_machines.queue.delayed import delayed_retry
+from warren_machines.queue.delayed.delayed_queue import Delayed
+from warren_machines.queue.ready.ranges import LANE_SHIFT
+from warren_machines.queue.ready.ready_queue import Order
+from warren_machines.queue.ready.returned_runs import ReturnedRuns
+from warren_machines.queue.sinks import stage
 
 
 def _handler(kind: type, handler: Any) -> list[Replacement]:
@@ -223,14 +217,14 @@ def a_request_that_is_repeated_is_another_start() -> list[Replacement]:
 
 def starts_are_not_in_the_snapshot() -> list[Replacement]:
     """A member restored from a snapshot counts a reader's starts from there."""
-    read = queue_snapshot._reader
+    read = queue_snapshot.restored_reader
 
     def forgetful(row: Any) -> Any:
         reader = read(row)
         reader.starts = 0
         return reader
 
-    return [(queue_snapshot, "_reader", forgetful)]
+    return [(queue_snapshot, "restored_reader", forgetful)]
 
 
 def a_closed_batch_is_published() -> list[Replacement]:

@@ -28,11 +28,12 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_machines.metadata.records import QueueRecord
-from warren_machines.queue import disconnects, limits, machine
+from warren_machines.queue import disconnects, machine
 from warren_machines.queue.apply_context import QueueContext
-from warren_machines.queue.block_index import Detail
 from warren_machines.queue.commands import OpenClaim, Resume, SinkStage
 from warren_machines.queue.effects import DeadLetter
+from warren_machines.queue.ready import limits
+from warren_machines.queue.ready.block_index import Detail
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.group import Group
 from warren_raft.runtime.host import Host

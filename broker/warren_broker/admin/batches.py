@@ -16,7 +16,7 @@ from warren_broker.admin.caller import Answer, Asker
 from warren_broker.admin.handlers import handles
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import commands
-from warren_machines.queue.decision_commands import (
+from warren_machines.queue.claims.decision_commands import (
     AskBatch,
     BatchFate,
     BindClaim,

@@ -15,7 +15,7 @@ from warren_broker.cluster.client.reads import (
     cut_runs,
 )
 from warren_machines.metadata.records import QueueRecord
-from warren_machines.queue.delay_commands import EndDelay
+from warren_machines.queue.delayed.delay_commands import EndDelay
 from warren_wire import errors
 from warren_wire.admin import delayed as requests
 from warren_wire.admin.delayed import DelayedInfo

@@ -19,7 +19,7 @@ from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.metadata.view import MetadataView
 from warren_machines.queue import commands
-from warren_machines.queue.relays import KEPT_MS
+from warren_machines.queue.relays.relays import KEPT_MS
 from warren_wire import errors
 from warren_wire.admin import queues as requests
 from warren_wire.admin.queues import (

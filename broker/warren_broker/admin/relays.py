@@ -7,7 +7,7 @@ import logging
 from warren_broker.admin.caller import Answer, Asker
 from warren_broker.admin.handlers import handles
 from warren_machines.queue.commands import Count
-from warren_machines.queue.relay_commands import ReleaseRelay
+from warren_machines.queue.relays.relay_commands import ReleaseRelay
 from warren_wire.admin.relays import ReleaseRelayRequest
 from warren_wire.admin.requests import MessagesCounted
 from warren_wire.quoting import quoted

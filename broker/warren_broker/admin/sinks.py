@@ -8,7 +8,7 @@ from warren_broker.admin.caller import Answer, Asker
 from warren_broker.admin.handlers import handles
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.messages import SinksAre
-from warren_machines.queue.forget_command import ForgetSink
+from warren_machines.queue.sinks.forget_command import ForgetSink
 from warren_wire import errors
 from warren_wire.admin import sinks as requests
 from warren_wire.admin.queues import left_ms

@@ -24,7 +24,7 @@ from warren_broker.clients091.held_back import HeldBack, HeldBackBytes
 from warren_broker.clients091.kept_runs import own_table, run_bytes
 from warren_broker.cluster.ids import Ids
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
-from warren_machines.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
+from warren_machines.queue.ready.limits import NO_ACK_WINDOW, WINDOW_BYTES
 from warren_wire import errors
 from warren_wire.amqp091 import codec, methods
 from warren_wire.amqp091.methods import Method

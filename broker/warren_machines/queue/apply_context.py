@@ -24,8 +24,8 @@ from warren_machines.queue.effects import (
     SetTimer,
 )
 from warren_machines.queue.modify_command import Pairs
-from warren_machines.queue.ranges import COUNT_MASK, Held
-from warren_machines.queue.relay_state import name_of
+from warren_machines.queue.ready.ranges import COUNT_MASK, Held
+from warren_machines.queue.relays.relay_state import name_of
 from warren_machines.queue.state import Consumer, ConsumerKey, QueueState, SeenUplink
 from warren_wire.queue_values.config import QueueConfig
 

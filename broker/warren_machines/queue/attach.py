@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_machines.queue import ack, filtered_service, limits, relays, service_order
+from warren_machines.queue import ack
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.commands import (
     AnyReply,
@@ -20,10 +20,13 @@ from warren_machines.queue.commands import (
     Resume,
     Resumed,
 )
-from warren_machines.queue.filter_commands import NotYet
-from warren_machines.queue.filters import FILTERS_MAX
-from warren_machines.queue.ranges import COUNT_MASK, take_ids
-from warren_machines.queue.relay_state import Relay
+from warren_machines.queue.filters import filtered_service
+from warren_machines.queue.filters.filter_commands import NotYet
+from warren_machines.queue.filters.filters import FILTERS_MAX
+from warren_machines.queue.ready import limits, service_order
+from warren_machines.queue.ready.ranges import COUNT_MASK, take_ids
+from warren_machines.queue.relays import relays
+from warren_machines.queue.relays.relay_state import Relay
 from warren_machines.queue.state import Consumer, QueueState
 
 DONE: Final = Done()

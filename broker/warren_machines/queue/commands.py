@@ -9,12 +9,17 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from warren_machines.queue.decision_commands import AnyDecided, AnyDecision, ClaimBinding, ClaimName
-from warren_machines.queue.delay_commands import EndDelay, EnqueueDelayed
-from warren_machines.queue.filter_commands import Judge, NotYet
-from warren_machines.queue.forget_command import ForgetSink, SinkForgotten
+from warren_machines.queue.claims.decision_commands import (
+    AnyDecided,
+    AnyDecision,
+    ClaimBinding,
+    ClaimName,
+)
+from warren_machines.queue.delayed.delay_commands import EndDelay, EnqueueDelayed
+from warren_machines.queue.filters.filter_commands import Judge, NotYet
 from warren_machines.queue.modify_command import Modify, Pairs
-from warren_machines.queue.relay_commands import AnyRelayed
+from warren_machines.queue.relays.relay_commands import AnyRelayed
+from warren_machines.queue.sinks.forget_command import ForgetSink, SinkForgotten
 from warren_wire.queue_values.command_base import QueueCommand, Reply
 from warren_wire.queue_values.config import QueueConfig
 from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy

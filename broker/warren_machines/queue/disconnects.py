@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_machines.queue import ack, attach, relays, service_order
+from warren_machines.queue import ack, attach
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.commands import (
     AnyReply,
@@ -14,7 +14,9 @@ from warren_machines.queue.commands import (
     NodeSuspected,
     SessionDown,
 )
-from warren_machines.queue.ranges import ids_of, take_ids
+from warren_machines.queue.ready import service_order
+from warren_machines.queue.ready.ranges import ids_of, take_ids
+from warren_machines.queue.relays import relays
 from warren_machines.queue.state import Consumer, SeenUplink
 
 DONE: Final = Done()

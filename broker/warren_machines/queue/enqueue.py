@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from warren_machines.queue import deduplication, limits, service_order
+from warren_machines.queue import deduplication
 from warren_machines.queue.apply_context import QueueContext
-from warren_machines.queue.block_index import Shape, measure
 from warren_machines.queue.commands import AnyReply, Done, Enqueue, Refused
-from warren_machines.queue.ready_queue import PRIORITIES
-from warren_machines.queue.relay_commands import EnqueueRelayed
+from warren_machines.queue.ready import limits, service_order
+from warren_machines.queue.ready.block_index import Shape, measure
+from warren_machines.queue.ready.ready_queue import PRIORITIES
+from warren_machines.queue.relays.relay_commands import EnqueueRelayed
 from warren_wire.block.block import FORM_AMQP091, PRIORITY_DEFAULT, Block, BlockError
 from warren_wire.block.layout import TTL_NONE
 from warren_wire.kernel import even_block

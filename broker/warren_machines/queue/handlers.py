@@ -9,31 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from warren_machines.queue import (
-    ack,
-    attach,
-    claim,
-    commands,
-    dead_letter,
-    decision_commands,
-    delay_commands,
-    delayed_publish,
-    delayed_retry,
-    disconnects,
-    enqueue,
-    filtered_service,
-    give_up,
-    relay_release,
-    stage,
-    timers,
-    whole_queue,
-)
+from warren_machines.queue import ack, attach, commands, disconnects, enqueue, timers, whole_queue
 from warren_machines.queue.apply_context import QueueContext
+from warren_machines.queue.claims import claim, decision_commands, give_up
 from warren_machines.queue.commands import AnyReply
-from warren_machines.queue.filter_commands import Judge
-from warren_machines.queue.forget_command import ForgetSink
+from warren_machines.queue.delayed import delay_commands, delayed_publish, delayed_retry
+from warren_machines.queue.filters import filtered_service
+from warren_machines.queue.filters.filter_commands import Judge
+from warren_machines.queue.letters import dead_letter
 from warren_machines.queue.modify_command import Modify
-from warren_machines.queue.relay_commands import EnqueueRelayed, ReleaseRelay
+from warren_machines.queue.relays import relay_release
+from warren_machines.queue.relays.relay_commands import EnqueueRelayed, ReleaseRelay
+from warren_machines.queue.sinks import stage
+from warren_machines.queue.sinks.forget_command import ForgetSink
 from warren_wire.queue_values.describe_command import DescribeClaim
 from warren_wire.queue_values.give_up_command import GiveUpClaim
 

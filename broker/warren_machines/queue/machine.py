@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from warren_machines.queue import filtered_service, limits, queue_snapshot, service_order, timers
+from warren_machines.queue import queue_snapshot, timers
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.codec import MalformedEntry, decode_submission
 from warren_machines.queue.commands import (
@@ -17,7 +17,9 @@ from warren_machines.queue.commands import (
     SubmissionReply,
 )
 from warren_machines.queue.effects import Expired, FiltersBehind, LettersDue, SetTimer
+from warren_machines.queue.filters import filtered_service
 from warren_machines.queue.handlers import AFTER_DELETE, HANDLERS
+from warren_machines.queue.ready import limits, service_order
 from warren_machines.queue.state import QueueState, SeenUplink
 from warren_machines.queue.whole_queue import counts
 from warren_raft.index_set import Indexes

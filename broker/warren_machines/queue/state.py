@@ -8,28 +8,23 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
 
-import msgspec
-
 from warren_machines.queue.annotations import Annotations
-from warren_machines.queue.block_index import LIVE, SIZE_SHIFT, BlockIndex, Detail
+from warren_machines.queue.claims.reader_state import ReaderState
 from warren_machines.queue.commands import AnyReply
-from warren_machines.queue.decision_commands import ClaimBinding, ClaimName
 from warren_machines.queue.deduplication import SeenIds
-from warren_machines.queue.delayed_queue import Delayed
-from warren_machines.queue.filters import Filter, Filters
-from warren_machines.queue.letter_queue import LetterQueue
-from warren_machines.queue.origins import Origins
-from warren_machines.queue.ranges import LANE_SHIFT, Held, Run, length
-from warren_machines.queue.ready_queue import PRIORITIES, Order
-from warren_machines.queue.relay_state import Numbering, Relay, name_of
+from warren_machines.queue.delayed.delayed_queue import Delayed
+from warren_machines.queue.filters.filters import Filter, Filters
+from warren_machines.queue.letters.letter_queue import LetterQueue
+from warren_machines.queue.ready.block_index import LIVE, SIZE_SHIFT, BlockIndex, Detail
+from warren_machines.queue.ready.ranges import LANE_SHIFT, Held, length
+from warren_machines.queue.ready.ready_queue import PRIORITIES, Order
+from warren_machines.queue.relays.origins import Origins
+from warren_machines.queue.relays.relay_state import Numbering, Relay, name_of
+from warren_machines.queue.sinks.sink_state import SinkRun
 from warren_wire.queue_values.config import QueueConfig
-from warren_wire.queue_values.describe_command import ReadBy
-from warren_wire.queue_values.give_up_command import HALF, UNDIVIDED
 
 ConsumerKey: TypeAlias = tuple[int, int]
 """(uplink, consumer)."""
-StageKey: TypeAlias = tuple[int, int, int]
-"""(batch, partition, attempt)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,133 +103,6 @@ class SeenUplink:
     suspected_ms: int = 0
     incarnation: int = 0
     yields: bool = False
-
-
-class HeldClaim(msgspec.Struct, array_like=True, eq=False):
-    """The messages held by a micro-batch, possibly none. ttl_ms 0: no expiry; expires_ms then 0.
-
-    Snapshots contain it as it is: its fields and their order are replicated state, and a new one
-    goes to the end, with a default. The queue is in use while one with messages is open.
-
-    binding  the batch that decides about it: it neither expires nor is given back
-    origin   of its messages, see `give_up_command.ORIGINS`
-    """
-
-    number: int
-    runs: tuple[Run, ...]
-    messages: int
-    size_bytes: int
-    ttl_ms: int
-    expires_ms: int
-    binding: ClaimBinding | None = None
-    origin: int = UNDIVIDED
-
-
-@dataclass(slots=True, eq=False)
-class ReaderState:
-    """A claim reader.
-
-    settled   last settled claim
-    opened    highest number ever opened; not settled and not in `claims`: lost
-    heard_ms  last sign of life of its driver
-    calls     (name, epoch) of the latest named calls to register, at most CALLS_KEPT_MAX
-    decided   the last settled claim that was bound, and its batch
-    parts     of claims that were divided, which are the next claims; last those that failed alone
-    in_row    messages that failed alone, and claims that were rejected, since a claim was settled
-    passed    a claim was settled since parts are there
-    starts    how often it has registered
-    ahead     the last claim that was opened ahead, and the epoch of the driver that opened it
-
-    Invariants: every number in `claims` is settled < number <= opened; epochs in `calls` ascend
-    """
-
-    name: str
-    epoch: int
-    settled: int = 0
-    opened: int = 0
-    heard_ms: int = 0
-    claims: dict[int, HeldClaim] = field(default_factory=dict)
-    calls: tuple[tuple[str, int], ...] = ()
-    decided: tuple[int, ClaimBinding] | None = None
-    expires_ms: int = 0
-    described: tuple[int, ReadBy] | None = None
-    parts: list[HeldClaim] = field(default_factory=list)
-    in_row: int = 0
-    passed: bool = False
-    starts: int = 0
-    ahead: tuple[int, int] | None = None
-
-    @property
-    def holds_messages(self) -> bool:
-        """Return whether a claim holds messages, which would have no owner without the reader."""
-        return any(claim.messages for claim in self.all_claims())
-
-    def all_claims(self) -> Iterator[HeldClaim]:
-        """Yield the open claims, then the parts that are the next ones."""
-        yield from self.claims.values()
-        yield from self.parts
-
-
-@dataclass(slots=True, eq=False)
-class RunStage:
-    """What one attempt at a partition has staged for a batch of a run.
-
-    blocks    (index, count, priority runs) in the order they arrived; empty for a repeat
-    count     blocks received
-    digest    of the messages received (`SinkStage.digest`), added up
-    repeat    the batch was published before: blocks are counted, not kept
-    last_seq  the highest block number received; 0: none was numbered
-    """
-
-    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = field(default_factory=list)
-    count: int = 0
-    messages: int = 0
-    digest: int = 0
-    repeat: bool = False
-    expires_ms: int = 0
-    last_seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedBatch:
-    """What a run has published as one batch.
-
-    digest  of its messages, in whatever order (`SinkStage.digest`)
-    named   digest of the attempts published, or of those last found to hold the same messages
-    settles  see `SinkPublish.settles`; None: no claim was named yet, and one that is may settle
-    """
-
-    batch: int
-    messages: int
-    digest: int
-    named: bytes
-    settles: tuple[ClaimName, ...] | None = None
-
-
-@dataclass(slots=True, eq=False)
-class SinkRun:
-    """One run of a staging sink: what its drivers have staged and published in this queue.
-
-    epoch       the highest of a driver so far
-    last_batch  the last one that was published or closed (`AskBatch.close`); -1: none yet
-    published   the latest batches, ascending, at most stage.BATCHES_KEPT
-    heard_ms    of the last stage or publish; 0: the run does not expire
-    expires_ms  silence after which the run is forgotten; 0: never by itself
-
-    Invariants: stages of batches up to last_batch are repeats, and their batch is in `published`;
-    all others are of later batches
-    """
-
-    epoch: int = 0
-    last_batch: int = -1
-    published: list[PublishedBatch] = field(default_factory=list)
-    stages: dict[StageKey, RunStage] = field(default_factory=dict)
-    heard_ms: int = 0
-    expires_ms: int = 0
-
-    def find(self, batch: int) -> PublishedBatch | None:
-        """Return the batch as it was published, if it is remembered."""
-        return next((known for known in self.published if known.batch == batch), None)
 
 
 class QueueState:
@@ -367,6 +235,12 @@ class QueueState:
         owner = self.uplinks.get(uplink)
         return owner.consumers.get(consumer) if owner is not None else None
 
+    def consumer(self, key: ConsumerKey) -> Consumer:
+        """Return the consumer with that key, which must be there."""
+        consumer = self.find(*key)
+        assert consumer is not None, key
+        return consumer
+
     def all_runs(self) -> Iterator[tuple[str, SinkRun]]:
         """Yield every run with the name of its sink."""
         for name, runs in self.runs.items():
@@ -388,8 +262,6 @@ class QueueState:
             for _, _, index, first, last, _, _ in relay.kept:
                 yield f"relay {relay.name}", index, first, last
         for reader in self.readers.values():
-            epochs = [epoch for _, epoch in reader.calls]
-            assert epochs == sorted(set(epochs)) and max(epochs, default=0) <= reader.epoch, epochs
             for claim in reader.all_claims():
                 for index, first, last, _, _ in claim.runs:
                     yield f"claim {reader.name} {claim.number}", index, first, last
@@ -405,38 +277,9 @@ class QueueState:
         self._check_counts({index: (block, detail) for index, block, detail in rows})
         self._check_consumers()
         for reader in self.readers.values():
-            for number, claim in reader.claims.items():
-                assert number == claim.number, (number, claim.number)
-                assert reader.settled < number <= reader.opened, (reader, number)
-                assert claim.messages == length(claim.runs), (reader.name, number)
-                assert claim.binding is None or not claim.expires_ms, (reader.name, number)
-            assert reader.decided is None or reader.decided[0] <= reader.settled, reader.name
-            self._check_parts(reader)
+            reader.check()
         for name, run in self.all_runs():
-            self._check_run(name, run)
-
-    @staticmethod
-    def _check_parts(reader: ReaderState) -> None:
-        origins = [part.origin for part in reader.parts]
-        assert origins == sorted(origins) and UNDIVIDED not in origins, (reader.name, origins)
-        for part in reader.parts:
-            assert 0 < part.messages == length(part.runs), (reader.name, part)
-            assert part.messages == 1 or part.origin == HALF, (reader.name, part)
-            assert not part.number and part.binding is None, (reader.name, part)
-
-    @staticmethod
-    def _check_run(name: str, run: SinkRun) -> None:
-        batches = [known.batch for known in run.published]
-        assert batches == sorted(set(batches)), (name, batches)
-        assert run.last_batch >= max(batches, default=-1), (name, run.last_batch, batches)
-        for key, part in run.stages.items():
-            assert part.count > 0, (name, key)
-            if part.repeat:
-                assert key[0] in batches and not part.blocks, (name, key)
-            else:
-                assert key[0] > run.last_batch, (name, key, run.last_batch)
-                assert part.count == len(part.blocks), (name, key)
-                assert part.messages == sum(block[1] for block in part.blocks), (name, key)
+            run.check(name)
 
     def _check_places(self, blocks: Mapping[int, int]) -> None:
         """Assert that each live message is in one place, and that no other blocks are kept."""

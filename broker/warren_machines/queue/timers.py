@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_machines.queue import claim, delayed_retry, disconnects, relays, stage
+from warren_machines.queue import disconnects
 from warren_machines.queue.apply_context import QueueContext
+from warren_machines.queue.claims import claim
 from warren_machines.queue.commands import AnyReply, Done, Timer
+from warren_machines.queue.delayed import delayed_retry
+from warren_machines.queue.relays import relays
+from warren_machines.queue.sinks import stage
 
 DONE: Final = Done()
 EXPIRED_AGAIN_MS: Final = 60_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from warren_machines.queue.letter_queue import REASONS
-from warren_machines.queue.ranges import COUNT_MASK, unmarked
-from warren_machines.queue.relays import KEPT_MS
+from warren_machines.queue.letters.letter_queue import REASONS
+from warren_machines.queue.ready.ranges import COUNT_MASK, unmarked
+from warren_machines.queue.relays.relays import KEPT_MS
 from warren_machines.queue.state import QueueState
 from warren_wire.admin.queues import EDGES_MAX
 from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, READY

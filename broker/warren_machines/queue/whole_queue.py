@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import chain
 from typing import Final
 
-from warren_machines.queue import dead_letter, limits, parts, relays, service_order
 from warren_machines.queue.annotations import Annotations
 from warren_machines.queue.apply_context import QueueContext
-from warren_machines.queue.block_index import BlockIndex
+from warren_machines.queue.claims import parts
+from warren_machines.queue.claims.reader_state import ReaderState
 from warren_machines.queue.commands import (
     AnyReply,
     Configure,
@@ -21,7 +21,11 @@ from warren_machines.queue.commands import (
     Stat,
     StatReply,
 )
-from warren_machines.queue.state import QueueState, ReaderState
+from warren_machines.queue.letters import dead_letter
+from warren_machines.queue.ready import limits, service_order
+from warren_machines.queue.ready.block_index import BlockIndex
+from warren_machines.queue.relays import relays
+from warren_machines.queue.state import QueueState
 
 DONE: Final = Done()
 

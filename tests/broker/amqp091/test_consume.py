@@ -10,7 +10,7 @@ import pytest
 from tests.broker.amqp091.peer import Peer, message, messages, run, settles, tags
 from warren_broker.access import requests
 from warren_broker.clients091.state import GETTERS_KEPT
-from warren_machines.queue.limits import NO_ACK_WINDOW, WINDOW_BYTES
+from warren_machines.queue.ready.limits import NO_ACK_WINDOW, WINDOW_BYTES
 from warren_wire import errors
 from warren_wire.arguments import DURATION_MS_MAX, Kind
 

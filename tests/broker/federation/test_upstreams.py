@@ -18,7 +18,7 @@ from warren_machines.metadata.upstreams import (
     upstreams_of,
 )
 from warren_machines.queue.commands import Cancel, Checkout, Get, Settle
-from warren_machines.queue.filter_commands import Judge, Judged
+from warren_machines.queue.filters.filter_commands import Judge, Judged
 from warren_wire.admin.resources import parse_request
 from warren_wire.errors import InvalidArgument
 from warren_wire.links.definition import parse_shovel

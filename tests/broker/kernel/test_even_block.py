@@ -10,7 +10,7 @@ import pytest
 
 from tests.broker.fuzz import blocks
 from warren_machines.queue import enqueue
-from warren_machines.queue.block_index import Shape
+from warren_machines.queue.ready.block_index import Shape
 from warren_wire.block.block import FORM_AMQP091, FORM_AMQP10, Block, BlockError, compress, encode
 from warren_wire.block.layout import HEADER_BYTES
 from warren_wire.kernel import Kernel

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from warren_machines.queue import block_index, limits
+from warren_machines.queue.ready import block_index, limits
 
 
 @pytest.fixture(scope="module")

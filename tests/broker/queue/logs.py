@@ -8,19 +8,19 @@ from typing import Any
 
 from tests.broker.queue.world import Name, Queue, config, named_block
 from warren_machines.queue import commands as c
-from warren_machines.queue import delay_commands
-from warren_machines.queue.decision_commands import (
+from warren_machines.queue.claims.decision_commands import (
     AskBatch,
     BindClaim,
     ClaimBinding,
     ClaimName,
     ResolveClaim,
 )
-from warren_machines.queue.filter_commands import Judge, Judged
-from warren_machines.queue.forget_command import ForgetSink
+from warren_machines.queue.delayed import delay_commands
+from warren_machines.queue.filters.filter_commands import Judge, Judged
 from warren_machines.queue.modify_command import Modify
-from warren_machines.queue.relay_commands import EnqueueRelayed, ReleaseRelay
-from warren_machines.queue.state import SinkRun
+from warren_machines.queue.relays.relay_commands import EnqueueRelayed, ReleaseRelay
+from warren_machines.queue.sinks.forget_command import ForgetSink
+from warren_machines.queue.sinks.sink_state import SinkRun
 from warren_wire.block.block import Block
 from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy
 from warren_wire.queue_values.give_up_command import GiveUpClaim

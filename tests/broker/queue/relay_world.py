@@ -13,7 +13,7 @@ from random import Random
 from tests.broker.queue.world import Queue, block
 from warren_machines.queue import commands as c
 from warren_machines.queue.effects import CancelConsumer, Deliver
-from warren_machines.queue.relay_commands import EnqueueRelayed
+from warren_machines.queue.relays.relay_commands import EnqueueRelayed
 
 Place = tuple[int, int]
 """Index and ordinal of a message in the first queue."""

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_machines.queue import claim as claim_module
-from warren_machines.queue.claim import CALLS_KEPT_MAX, claim_slice
+from warren_machines.queue.claims import claim as claim_module
+from warren_machines.queue.claims.claim import CALLS_KEPT_MAX, claim_slice
 from warren_machines.queue.commands import (
     AnyCommand,
     Cancel,

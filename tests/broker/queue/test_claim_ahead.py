@@ -7,7 +7,8 @@ from typing import Any
 from tests.broker.queue.test_claim import reading
 from tests.broker.queue.test_give_up import ordinals
 from tests.broker.queue.world import Queue
-from warren_machines.queue.claim import claim_slice
+from warren_machines.queue.claims.claim import claim_slice
+from warren_machines.queue.claims.decision_commands import BindClaim, ClaimBinding, ResolveClaim
 from warren_machines.queue.commands import (
     Checkout,
     ClaimReply,
@@ -18,7 +19,6 @@ from warren_machines.queue.commands import (
     ReleaseClaim,
     SettleClaims,
 )
-from warren_machines.queue.decision_commands import BindClaim, ClaimBinding, ResolveClaim
 from warren_machines.queue.effects import Expired
 from warren_machines.queue.queue_snapshot import restore, snapshot
 from warren_wire.queue_values.give_up_command import GiveUpClaim

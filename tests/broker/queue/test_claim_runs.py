@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_machines.queue import limits
 from warren_machines.queue.commands import Get, OpenClaim, RegisterReader, Return, SettleClaims
+from warren_machines.queue.ready import limits
 
 KINDS: tuple[dict[str, Any], ...] = (
     {},

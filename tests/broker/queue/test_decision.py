@@ -7,7 +7,15 @@ import pytest
 from tests.broker.queue.stages import Stages
 from tests.broker.queue.test_claim import claim, reading
 from tests.broker.queue.world import Queue
-from warren_machines.queue import stage as stage_module
+from warren_machines.queue.claims.decision_commands import (
+    AskBatch,
+    BatchFate,
+    BindClaim,
+    BoundClaim,
+    ClaimBinding,
+    ClaimName,
+    ResolveClaim,
+)
 from warren_machines.queue.commands import (
     AnyReply,
     Count,
@@ -19,16 +27,8 @@ from warren_machines.queue.commands import (
     SettleClaims,
     SinkPublish,
 )
-from warren_machines.queue.decision_commands import (
-    AskBatch,
-    BatchFate,
-    BindClaim,
-    BoundClaim,
-    ClaimBinding,
-    ClaimName,
-    ResolveClaim,
-)
 from warren_machines.queue.queue_snapshot import restore, snapshot
+from warren_machines.queue.sinks import stage as stage_module
 
 BATCH = ClaimBinding("out", 7, "s", "r", 3, 1)
 LATER = ClaimBinding("out", 7, "s", "r", 4, 1)

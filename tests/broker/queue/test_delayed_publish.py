@@ -6,10 +6,10 @@ import pytest
 
 from tests.broker.queue.world import Queue, block, config
 from warren_machines.queue.commands import Checkout, Count, Done, Purge, Refused, Settle
-from warren_machines.queue.delay_commands import EndDelay, EnqueueDelayed
-from warren_machines.queue.delayed_retry import DELAY_MS_MAX
+from warren_machines.queue.delayed.delay_commands import EndDelay, EnqueueDelayed
+from warren_machines.queue.delayed.delayed_retry import DELAY_MS_MAX
 from warren_machines.queue.effects import SetTimer
-from warren_machines.queue.leaves import LEAF_ROWS_MAX
+from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX
 
 LONGEST = (1 << 32) - 1
 

@@ -6,9 +6,10 @@ from random import Random
 
 import pytest
 
-from warren_machines.queue import delayed_queue, leaves
-from warren_machines.queue.delayed_queue import Delayed, DelayedRow
-from warren_machines.queue.leaves import decode_leaf, encode_leaf
+from warren_machines.queue.delayed import delayed_queue
+from warren_machines.queue.delayed.delayed_queue import Delayed, DelayedRow
+from warren_machines.queue.ready import leaves
+from warren_machines.queue.ready.leaves import decode_leaf, encode_leaf
 
 Single = tuple[int, int, int, int, int]
 """(ready_ms, index, ordinal, failed, acquired)."""

@@ -8,7 +8,6 @@ import pytest
 
 from tests.broker.queue.world import Queue, block, config
 from warren_machines.queue import commands as c
-from warren_machines.queue import delayed_retry
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
     VERSION,
@@ -29,7 +28,8 @@ from warren_machines.queue.commands import (
     SessionDown,
     Submission,
 )
-from warren_machines.queue.delayed_retry import delay_ms
+from warren_machines.queue.delayed import delayed_retry
+from warren_machines.queue.delayed.delayed_retry import delay_ms
 from warren_machines.queue.effects import DeadLetter, SetTimer
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.broker.queue.test_claim import IDLE_MS, names, reading
 from tests.broker.queue.world import Queue
-from warren_machines.queue.claim import claim_slice
+from warren_machines.queue.claims.claim import claim_slice
 from warren_machines.queue.commands import (
     Checkout,
     Count,

@@ -8,6 +8,13 @@ import pytest
 
 from tests.broker.queue.stages import Stages
 from tests.broker.queue.world import Queue
+from warren_machines.queue.claims.decision_commands import (
+    AskBatch,
+    BatchFate,
+    BindClaim,
+    ClaimBinding,
+    ClaimName,
+)
 from warren_machines.queue.commands import (
     Count,
     OpenClaim,
@@ -17,13 +24,6 @@ from warren_machines.queue.commands import (
     RenewClaims,
     SettleClaims,
     SinkPublish,
-)
-from warren_machines.queue.decision_commands import (
-    AskBatch,
-    BatchFate,
-    BindClaim,
-    ClaimBinding,
-    ClaimName,
 )
 
 EXPIRES_MS = 1_000

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue
-from warren_machines.queue import backlog, relays, returned_runs
 from warren_machines.queue import commands as c
-from warren_machines.queue import filters as filters_module
-from warren_machines.queue.backlog import Backlog
 from warren_machines.queue.effects import DeadLetter, Drained, FiltersBehind
-from warren_machines.queue.filter_commands import Judge, Judged, NotYet
-from warren_machines.queue.filters import Filter
-from warren_machines.queue.returned_runs import ReturnedRuns
+from warren_machines.queue.filters import filters as filters_module
+from warren_machines.queue.filters.filter_commands import Judge, Judged, NotYet
+from warren_machines.queue.filters.filters import Filter
+from warren_machines.queue.ready import backlog, returned_runs
+from warren_machines.queue.ready.backlog import Backlog
+from warren_machines.queue.ready.returned_runs import ReturnedRuns
+from warren_machines.queue.relays import relays
 from warren_raft.index_set import PAGE_BITS
 from warren_wire.queue_values.give_up_command import GiveUpClaim
 

@@ -6,11 +6,11 @@ import pytest
 
 from tests.broker.queue.stages import Stages
 from tests.broker.queue.world import Queue
+from warren_machines.queue.claims.decision_commands import AskBatch, BatchFate, ClaimName
 from warren_machines.queue.commands import Count, Refused
-from warren_machines.queue.decision_commands import AskBatch, BatchFate, ClaimName
-from warren_machines.queue.forget_command import ForgetSink, SinkForgotten
 from warren_machines.queue.queue_snapshot import restore, snapshot
-from warren_machines.queue.sink_view import sinks_of
+from warren_machines.queue.sinks.forget_command import ForgetSink, SinkForgotten
+from warren_machines.queue.sinks.sink_view import sinks_of
 
 CLAIM = ClaimName(7, "reader", 1)
 
@@ -115,7 +115,7 @@ def test_no_claim_is_given_back_because_its_published_batch_was_forgotten() -> N
 
 
 def test_bounds_count_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warren_machines.queue.stage.RUNS_MAX", 2)
+    monkeypatch.setattr("warren_machines.queue.sinks.stage.RUNS_MAX", 2)
     queue = Queue()
     for run in "ab":
         publish(queue, Stages("s", run), 0)

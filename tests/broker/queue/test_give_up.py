@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue
+from warren_machines.queue.claims.decision_commands import BindClaim, BoundClaim, ClaimBinding
 from warren_machines.queue.commands import (
     Checkout,
     ClaimReply,
@@ -20,7 +21,6 @@ from warren_machines.queue.commands import (
     RenewClaims,
     SettleClaims,
 )
-from warren_machines.queue.decision_commands import BindClaim, BoundClaim, ClaimBinding
 from warren_machines.queue.effects import DeadLetter, Expired
 from warren_wire.queue_values.give_up_command import ALONE, HALF, UNDIVIDED, GiveUpClaim
 

@@ -7,8 +7,9 @@ from random import Random
 
 import pytest
 
-from warren_machines.queue import leaves, letter_queue
-from warren_machines.queue.letter_queue import REASONS, LetterQueue
+from warren_machines.queue.letters import letter_queue
+from warren_machines.queue.letters.letter_queue import REASONS, LetterQueue
+from warren_machines.queue.ready import leaves
 
 Single = tuple[int, int, str, int]
 """(index, ordinal, reason, died_ms)."""

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_machines.queue import limits
 from warren_machines.queue.commands import (
     Checkout,
     Configure,
@@ -24,6 +23,7 @@ from warren_machines.queue.commands import (
     Timer,
 )
 from warren_machines.queue.effects import DeadLetter, Expired, SetTimer
+from warren_machines.queue.ready import limits
 from warren_wire.block.block import encode
 
 

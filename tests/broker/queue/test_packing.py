@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tests.broker.queue.logs import grow
 from tests.broker.queue.world import Queue, block, config
-from warren_machines.queue import block_index
 from warren_machines.queue import commands as c
-from warren_machines.queue.backlog import Backlog
-from warren_machines.queue.block_index import LIVE, BlockIndex, Shape
 from warren_machines.queue.enqueue import read_shape
+from warren_machines.queue.ready import block_index
+from warren_machines.queue.ready.backlog import Backlog
+from warren_machines.queue.ready.block_index import LIVE, BlockIndex, Shape
 from warren_raft.index_set import PAGE
 from warren_wire.block.block import compress, encode
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.broker.queue.world import block, config
-from warren_machines.queue.block_index import BlockIndex
 from warren_machines.queue.enqueue import read_shape
-from warren_machines.queue.ranges import Held, cut_runs, ids_of, take_ids
+from warren_machines.queue.ready.block_index import BlockIndex
+from warren_machines.queue.ready.ranges import Held, cut_runs, ids_of, take_ids
 
 
 def spread(held: list[Held]) -> dict[int, tuple[int, int]]:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from warren_machines.queue import limits
 from warren_machines.queue.commands import (
     Cancel,
     Checkout,
@@ -22,7 +21,8 @@ from warren_machines.queue.commands import (
     Settle,
 )
 from warren_machines.queue.effects import CancelConsumer, Drained
-from warren_machines.queue.ready_queue import PRIORITIES, Order
+from warren_machines.queue.ready import limits
+from warren_machines.queue.ready.ready_queue import PRIORITIES, Order
 from warren_wire.block.block import encode
 
 

@@ -8,7 +8,7 @@ from tests.broker.queue.test_relays import relay
 from tests.broker.queue.world import Queue
 from warren_machines.queue import commands as c
 from warren_machines.queue.effects import CancelConsumer
-from warren_machines.queue.relay_commands import ReleaseRelay
+from warren_machines.queue.relays.relay_commands import ReleaseRelay
 
 
 def a_relay_away(taken: int = 3) -> Queue:

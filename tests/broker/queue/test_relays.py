@@ -10,11 +10,12 @@ import pytest
 from tests.broker.queue import relay_world, world
 from tests.broker.queue.world import Queue, block, named_block
 from warren_machines.queue import commands as c
-from warren_machines.queue import disconnects, origins, relays
+from warren_machines.queue import disconnects
 from warren_machines.queue.effects import CancelConsumer, Deliver
-from warren_machines.queue.origins import ORIGINS_MAX, REMEMBERED_MS, Origin, Origins
-from warren_machines.queue.relay_commands import EnqueueRelayed
-from warren_machines.queue.relays import KEPT_MS
+from warren_machines.queue.relays import origins, relays
+from warren_machines.queue.relays.origins import ORIGINS_MAX, REMEMBERED_MS, Origin, Origins
+from warren_machines.queue.relays.relay_commands import EnqueueRelayed
+from warren_machines.queue.relays.relays import KEPT_MS
 
 SEEDS = 60
 

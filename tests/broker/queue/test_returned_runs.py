@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warren_machines.queue.leaves import LEAF_ROWS_MAX, LEAVES_UNPACKED_MAX
-from warren_machines.queue.ranges import Run
-from warren_machines.queue.returned_runs import ReturnedRuns
+from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, LEAVES_UNPACKED_MAX
+from warren_machines.queue.ready.ranges import Run
+from warren_machines.queue.ready.returned_runs import ReturnedRuns
 
 
 class Plain:

@@ -10,11 +10,16 @@ import pytest
 from tests.broker.queue import snapshot_bytes
 from tests.broker.queue.world import Queue, block, check, named_block
 from warren_machines.queue import commands as c
-from warren_machines.queue import delayed_retry
-from warren_machines.queue.decision_commands import BindClaim, ClaimBinding, ClaimName, ResolveClaim
-from warren_machines.queue.filter_commands import Judge, Judged, NotYet
+from warren_machines.queue.claims.decision_commands import (
+    BindClaim,
+    ClaimBinding,
+    ClaimName,
+    ResolveClaim,
+)
+from warren_machines.queue.delayed import delayed_retry
+from warren_machines.queue.filters.filter_commands import Judge, Judged, NotYet
 from warren_machines.queue.modify_command import Modify
-from warren_machines.queue.relay_commands import EnqueueRelayed
+from warren_machines.queue.relays.relay_commands import EnqueueRelayed
 from warren_machines.queue.whole_queue import counts
 from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy
 from warren_wire.queue_values.give_up_command import GiveUpClaim

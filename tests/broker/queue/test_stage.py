@@ -8,8 +8,8 @@ import pytest
 
 from tests.broker.queue.stages import Stages, half_expired
 from tests.broker.queue.world import Queue, block
-from warren_machines.queue import stage
 from warren_machines.queue.commands import Count, Delete, Done, Purge, SinkDrop, SinkStage
+from warren_machines.queue.sinks import stage
 
 
 def put(

@@ -18,7 +18,7 @@ from warren_machines.queue.commands import (
 )
 from warren_machines.queue.effects import Deliver, SetTimer
 from warren_machines.queue.machine import QueueMachine
-from warren_machines.queue.service_order import may_be_served
+from warren_machines.queue.ready.service_order import may_be_served
 from warren_machines.queue.state import QueueState
 from warren_raft.machine import Applied, Meta
 from warren_wire.amqp091 import properties

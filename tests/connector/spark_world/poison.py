@@ -21,9 +21,9 @@ from tests.broker.queue.world import config
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, ClaimSlice, ReaderStep, Registration
-from warren_machines.queue import claim as claims
 from warren_machines.queue import commands as c
-from warren_machines.queue import decision_commands as d
+from warren_machines.queue.claims import claim as claims
+from warren_machines.queue.claims import decision_commands as d
 from warren_machines.queue.effects import DeadLetter
 from warren_wire.queue_values.give_up_command import ORIGINS, GiveUpClaim
 

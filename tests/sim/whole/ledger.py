@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sim.checkers import require
 from sim.whole.profile import DEAD, DUE, STORE, QueuePlan
-from warren_machines.queue.ranges import Run
+from warren_machines.queue.ready.ranges import Run
 
 Taker = tuple[str | int, int] | str
 """What took a message: a process and its consumer, a reader and its claim, or the relay."""

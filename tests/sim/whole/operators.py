@@ -9,7 +9,7 @@ from sim.whole.people import EXCHANGE, VHOST, OneAtATime, Person
 from sim.whole.profile import DUE, LATER, LETTERS, STORE, QueuePlan
 from warren_machines.metadata.commands import Bind, DeclareExchange, DeleteExchange, QueueIs, Unbind
 from warren_machines.queue.commands import Count, RetryDelayed
-from warren_machines.queue.delay_commands import EndDelay
+from warren_machines.queue.delayed.delay_commands import EndDelay
 from warren_wire.errors import Refusal, Unavailable
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from sim.whole.due import Due
 from sim.whole.letters import AppliedEntry, Letters
 from sim.whole.sieves import SIEVES, passes
 from warren_machines.message_filter.definition import decode_filter
-from warren_machines.queue import commands, limits
+from warren_machines.queue import commands
 from warren_machines.queue.commands import Submission
 from warren_machines.queue.effects import Deliver
+from warren_machines.queue.ready import limits
 from warren_machines.queue.state import Consumer, QueueState
 from warren_raft.machine import Applied
 from warren_wire.block.block import Block

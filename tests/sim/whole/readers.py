@@ -10,7 +10,8 @@ from sim.whole.people import OneAtATime
 from sim.whole.profile import QueuePlan
 from warren_broker.access import requests
 from warren_broker.cluster.client.reads import ReadFailed, cut_runs
-from warren_machines.queue import claim, commands
+from warren_machines.queue import commands
+from warren_machines.queue.claims import claim
 from warren_wire.block.block import Block
 from warren_wire.errors import ClaimNotOpen, Refusal
 

@@ -13,7 +13,7 @@ from sim.checkers import require
 from sim.whole.people import Person
 from sim.whole.profile import QueuePlan
 from warren_machines.queue import commands
-from warren_machines.queue.stage import DIGESTS
+from warren_machines.queue.sinks.stage import DIGESTS
 from warren_wire import errors
 from warren_wire.block.block import encode
 from warren_wire.errors import Refusal

@@ -34,6 +34,14 @@ SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("cluster.client.uplink", "COMMANDS_MAX", (1, 2)),
 )
 """Module, name, values to choose from."""
+ROOMS = {
+    "queue.backlog": "queue.ready.backlog",
+    "queue.block_index": "queue.ready.block_index",
+    "queue.claim": "queue.claims.claim",
+    "queue.limits": "queue.ready.limits",
+    "queue.stage": "queue.sinks.stage",
+}
+"""Where modules are whose names here are older: worlds are drawn by these (`_of_deliveries`)."""
 HOMES = {
     "queue": "warren_machines",
     "metadata": "warren_machines",
@@ -84,6 +92,7 @@ def shrunk(windows: Windows) -> Iterator[None]:
     """The bounds are these for as long as the context lasts."""
     with ExitStack() as stack:
         for module, name, value in windows:
-            where = import_module(f"{HOMES[module.split('.')[0]]}.{module}")
+            home = HOMES[module.split(".")[0]]
+            where = import_module(f"{home}.{ROOMS.get(module, module)}")
             stack.enter_context(patch.object(where, name, value))
         yield

@@ -18,7 +18,7 @@ from warren_broker.cluster.client.queues import QueueClients
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import commands
 from warren_machines.queue.attach import surely_empty
-from warren_machines.queue.limits import UNLIMITED_WINDOW
+from warren_machines.queue.ready.limits import UNLIMITED_WINDOW
 from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged

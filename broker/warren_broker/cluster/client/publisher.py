@@ -18,7 +18,7 @@ from warren_broker.counting.message_stats import PUBLISH_IN, PUBLISH_OUT
 from warren_machines.metadata.exchange_types import DELAYED_MESSAGE
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import Refused
-from warren_machines.queue.delay_commands import EnqueueDelayed
+from warren_machines.queue.delayed.delay_commands import EnqueueDelayed
 from warren_machines.steps import Steps, Work
 from warren_wire import errors
 from warren_wire.kernel import CC, MessageTable, Selection, count_groups, distinct_routes, lanes

@@ -28,8 +28,8 @@ from warren_machines.queue.commands import (
 )
 from warren_machines.queue.delivery_parts import rest_of
 from warren_machines.queue.effects import ActiveIs, CancelConsumer
-from warren_machines.queue.limits import UNLIMITED_WINDOW, WINDOW_BYTES
 from warren_machines.queue.modify_command import Modify
+from warren_machines.queue.ready.limits import UNLIMITED_WINDOW, WINDOW_BYTES
 from warren_wire.block.block import Block
 
 SEEK_INTERVAL_MS = 100

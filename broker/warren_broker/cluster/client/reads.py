@@ -16,12 +16,12 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_machines.metadata.records import QueueRecord
-from warren_machines.queue import claim as queue_claim
+from warren_machines.queue.claims import claim as queue_claim
 from warren_machines.queue.codec import block_offset
 from warren_machines.queue.commands import StatReply
-from warren_machines.queue.delayed_queue import Delayed, DelayedRow
-from warren_machines.queue.ready_queue import Order
-from warren_machines.queue.sink_view import sinks_of
+from warren_machines.queue.delayed.delayed_queue import Delayed, DelayedRow
+from warren_machines.queue.ready.ready_queue import Order
+from warren_machines.queue.sinks.sink_view import sinks_of
 from warren_machines.queue.whole_queue import counts
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged

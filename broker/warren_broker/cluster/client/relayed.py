@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from warren_machines.queue.commands import StatReply
-from warren_machines.queue.relay_commands import EnqueueRelayed
+from warren_machines.queue.relays.relay_commands import EnqueueRelayed
 from warren_wire.kernel import MessageTable, Selection
 from warren_wire.relay_names import ARGUMENT, RelayedName, split_name
 

@@ -13,8 +13,8 @@ from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_machines.message_filter.definition import decode_filter
 from warren_machines.message_filter.evaluator import Evaluator
 from warren_machines.queue import effects as queue_effects
-from warren_machines.queue.filter_commands import Judge, Judged
-from warren_machines.queue.filters import Filter
+from warren_machines.queue.filters.filter_commands import Judge, Judged
+from warren_machines.queue.filters.filters import Filter
 from warren_machines.queue.state import QueueState
 from warren_raft.runtime.host import Host, UnknownGroup
 from warren_raft.runtime.loop import Loop

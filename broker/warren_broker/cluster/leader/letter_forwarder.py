@@ -23,7 +23,7 @@ from warren_broker.config import Queues
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import SettleLetters
 from warren_machines.queue.effects import LettersDue, LettersGone
-from warren_machines.queue.letter_queue import Letter
+from warren_machines.queue.letters.letter_queue import Letter
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import LoopTimer
 from warren_raft.storage.errors import EntryDamaged

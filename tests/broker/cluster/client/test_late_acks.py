@@ -10,7 +10,7 @@ import pytest
 from warren_broker.cluster.client.queue_client import ACK_WAIT_MS, GroupClient, LocalConsumer
 from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
 from warren_machines.queue.commands import Delivery, Return, SessionDown, Settle
-from warren_machines.queue.limits import WINDOW_BYTES
+from warren_machines.queue.ready.limits import WINDOW_BYTES
 from warren_wire.block.block import Block, encode
 
 CONSUMER = 7

@@ -14,7 +14,7 @@ from warren_machines.message_filter.definition import MessageFilter, encode_filt
 from warren_machines.message_filter.evaluator import Evaluator
 from warren_machines.queue import commands as c
 from warren_machines.queue.effects import FiltersBehind
-from warren_machines.queue.filter_commands import Judge
+from warren_machines.queue.filters.filter_commands import Judge
 from warren_raft.storage.errors import EntryDamaged
 from warren_wire.amqp091 import properties
 from warren_wire.block.block import Block, BlockError, encode

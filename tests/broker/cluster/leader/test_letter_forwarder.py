@@ -23,7 +23,7 @@ from warren_broker.counting.counters import Counters
 from warren_machines.queue.annotations import Annotations
 from warren_machines.queue.commands import SettleLetters
 from warren_machines.queue.effects import LettersDue, LettersGone
-from warren_machines.queue.letter_queue import LetterQueue
+from warren_machines.queue.letters.letter_queue import LetterQueue
 from warren_raft.storage.errors import EntryDamaged
 from warren_wire.amqp091 import properties
 from warren_wire.block.block import Block, BlockError, encode

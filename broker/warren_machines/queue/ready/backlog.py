@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
-from warren_machines.queue.filters import Filter
+from warren_machines.queue.filters.filters import Filter
 from warren_raft.index_set import PAGE_BITS
 from warren_raft.int_runs import end_of, pack, unpack, value
 

@@ -6,8 +6,8 @@ from bisect import bisect_left
 from typing import Final
 
 from warren_machines.queue.apply_context import QueueContext
-from warren_machines.queue.dead_letter import dead_letter_or_drop
-from warren_machines.queue.ranges import Run
+from warren_machines.queue.letters.dead_letter import dead_letter_or_drop
+from warren_machines.queue.ready.ranges import Run
 from warren_wire.queue_values.config import QueueConfig
 
 UNLIMITED_WINDOW: Final = 8_000

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from warren_machines.queue import filtered_service, limits, relays
 from warren_machines.queue.apply_context import QueueContext
-from warren_machines.queue.ranges import Held
+from warren_machines.queue.filters import filtered_service
+from warren_machines.queue.ready import limits
+from warren_machines.queue.ready.ranges import Held
+from warren_machines.queue.relays import relays
 from warren_machines.queue.state import Consumer, QueueState
 
 _TURNS_EACH: Final = 4

@@ -6,7 +6,7 @@ from typing import Final
 
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.commands import AnyReply, Count, RetryDelayed
-from warren_machines.queue.ranges import Run
+from warren_machines.queue.ready.ranges import Run
 from warren_wire.queue_values.config import QueueConfig
 
 DELAY_MS_MAX: Final = 315_360_000_000

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from warren_machines.queue import attach, relays
+from warren_machines.queue import attach
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.commands import AnyReply, Count, Refused
-from warren_machines.queue.relay_commands import ReleaseRelay
+from warren_machines.queue.relays import relays
+from warren_machines.queue.relays.relay_commands import ReleaseRelay
 
 
 def release(context: QueueContext, command: ReleaseRelay) -> AnyReply:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_machines.queue import limits, parts, service_order
 from warren_machines.queue.apply_context import QueueContext
+from warren_machines.queue.claims import parts
+from warren_machines.queue.claims.decision_commands import BindClaim, BoundClaim, ResolveClaim
+from warren_machines.queue.claims.reader_state import HeldClaim, ReaderState
 from warren_machines.queue.commands import (
     AnyReply,
     ClaimReply,
@@ -20,10 +22,10 @@ from warren_machines.queue.commands import (
     RenewClaims,
     SettleClaims,
 )
-from warren_machines.queue.dead_letter import give_back
-from warren_machines.queue.decision_commands import BindClaim, BoundClaim, ResolveClaim
-from warren_machines.queue.ranges import Run, cut_runs, length, unmarked
-from warren_machines.queue.state import HeldClaim, QueueState, ReaderState
+from warren_machines.queue.letters.dead_letter import give_back
+from warren_machines.queue.ready import limits, service_order
+from warren_machines.queue.ready.ranges import Run, cut_runs, length, unmarked
+from warren_machines.queue.state import QueueState
 from warren_wire.queue_values.describe_command import DescribeClaim
 
 DONE: Final = Done()

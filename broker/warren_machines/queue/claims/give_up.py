@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from warren_machines.queue import parts
 from warren_machines.queue.apply_context import QueueContext
-from warren_machines.queue.claim import end_use, known_reader, lost_claim
+from warren_machines.queue.claims import parts
+from warren_machines.queue.claims.claim import end_use, known_reader, lost_claim
+from warren_machines.queue.claims.decision_commands import BoundClaim
+from warren_machines.queue.claims.reader_state import HeldClaim, ReaderState
 from warren_machines.queue.commands import AnyReply, Count, Refused
-from warren_machines.queue.dead_letter import dead_letter_or_drop, give_back
-from warren_machines.queue.decision_commands import BoundClaim
-from warren_machines.queue.state import HeldClaim, ReaderState
+from warren_machines.queue.letters.dead_letter import dead_letter_or_drop, give_back
 from warren_wire.queue_values.give_up_command import ALONE, GiveUpClaim
 from warren_wire.queue_values.part_rules import counts_in_row
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from warren_machines.queue.backlog import Backlog, Fresh
-from warren_machines.queue.filters import Filter
-from warren_machines.queue.ranges import LANE_SHIFT, Run, unmarked
-from warren_machines.queue.returned_runs import ReturnedRuns
+from warren_machines.queue.filters.filters import Filter
+from warren_machines.queue.ready.backlog import Backlog, Fresh
+from warren_machines.queue.ready.ranges import LANE_SHIFT, Run, unmarked
+from warren_machines.queue.ready.returned_runs import ReturnedRuns
 from warren_wire.block.layout import PRIORITY_MAX
 
 PRIORITIES: Final = PRIORITY_MAX + 1

@@ -18,8 +18,9 @@ from typing import Final
 
 import msgspec
 
-from warren_machines.queue import enqueue, limits
+from warren_machines.queue import enqueue
 from warren_machines.queue.apply_context import QueueContext
+from warren_machines.queue.claims.decision_commands import AskBatch, BatchFate
 from warren_machines.queue.commands import (
     AnyReply,
     Count,
@@ -29,9 +30,10 @@ from warren_machines.queue.commands import (
     SinkPublish,
     SinkStage,
 )
-from warren_machines.queue.decision_commands import AskBatch, BatchFate
-from warren_machines.queue.forget_command import ForgetSink, SinkForgotten
-from warren_machines.queue.state import PublishedBatch, QueueState, RunStage, SinkRun, StageKey
+from warren_machines.queue.ready import limits
+from warren_machines.queue.sinks.forget_command import ForgetSink, SinkForgotten
+from warren_machines.queue.sinks.sink_state import PublishedBatch, RunStage, SinkRun, StageKey
+from warren_machines.queue.state import QueueState
 
 DONE: Final = Done()
 BATCHES_KEPT: Final = 16

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from warren_machines.queue.block_index import BlockIndex
-from warren_machines.queue.filter_commands import Judged
+from warren_machines.queue.filters.filter_commands import Judged
+from warren_machines.queue.ready.block_index import BlockIndex
 from warren_raft.index_set import PAGE, PAGE_BITS
 
 FILTERS_MAX: Final = 64

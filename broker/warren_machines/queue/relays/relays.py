@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from warren_machines.queue.apply_context import QueueContext
-from warren_machines.queue.dead_letter import dead_letter_or_drop, give_back
-from warren_machines.queue.ranges import Held
-from warren_machines.queue.relay_state import KeptRun, Relay, name_of, note_name
+from warren_machines.queue.letters.dead_letter import dead_letter_or_drop, give_back
+from warren_machines.queue.ready.ranges import Held
+from warren_machines.queue.relays.relay_state import KeptRun, Relay, name_of, note_name
 from warren_machines.queue.state import Consumer, QueueState
 
 KEPT_MS: Final = 24 * 3_600_000

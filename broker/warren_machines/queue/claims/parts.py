@@ -5,8 +5,8 @@ The rules of the search for the messages that make a batch fail are in `part_rul
 
 from __future__ import annotations
 
-from warren_machines.queue.ranges import cut_runs
-from warren_machines.queue.state import HeldClaim, ReaderState
+from warren_machines.queue.claims.reader_state import HeldClaim, ReaderState
+from warren_machines.queue.ready.ranges import cut_runs
 from warren_wire.queue_values import part_rules
 from warren_wire.queue_values.give_up_command import ALONE, HALF
 

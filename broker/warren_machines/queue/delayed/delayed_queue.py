@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TypeAlias
 
-from warren_machines.queue.leaves import LEAF_KEY, LEAF_ROWS_MAX, Leaf, Row, Unpacked
-from warren_machines.queue.ranges import Run
+from warren_machines.queue.ready.leaves import LEAF_KEY, LEAF_ROWS_MAX, Leaf, Row, Unpacked
+from warren_machines.queue.ready.ranges import Run
 
 DelayedRow: TypeAlias = Row
 """(ready_ms, index, first, last, delivery_count, acquired_count)."""

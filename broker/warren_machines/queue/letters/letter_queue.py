@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from warren_machines.queue.effects import DeathReason
-from warren_machines.queue.leaves import LEAF_KEY, LEAF_ROWS_MAX, Leaf, Row, Unpacked
+from warren_machines.queue.ready.leaves import LEAF_KEY, LEAF_ROWS_MAX, Leaf, Row, Unpacked
 
 LetterRow: TypeAlias = Row
 """(number, index, first, last, code, died_ms); code: the reason's place in REASONS plus, times

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from warren_machines.queue import limits
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.commands import AnyReply, Done
-from warren_machines.queue.filter_commands import Judge
-from warren_machines.queue.filters import Filter
-from warren_machines.queue.ranges import Run
+from warren_machines.queue.filters.filter_commands import Judge
+from warren_machines.queue.filters.filters import Filter
+from warren_machines.queue.ready import limits
+from warren_machines.queue.ready.ranges import Run
 from warren_machines.queue.state import Consumer, QueueState
 
 FILTERED_TURN_MESSAGES: Final = 16

@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-from warren_machines.queue.filters import Filter
-from warren_machines.queue.leaves import LEAF_ROWS_MAX, Leaf, Row, Unpacked
-from warren_machines.queue.ranges import Run
+from warren_machines.queue.filters.filters import Filter
+from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, Leaf, Row, Unpacked
+from warren_machines.queue.ready.ranges import Run
 
 _KEY = 0
 """The first column of every row: the order is that of the list."""

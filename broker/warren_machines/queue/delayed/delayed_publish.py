@@ -6,8 +6,8 @@ from typing import Final
 
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.commands import AnyReply, Count, Done, Refused
-from warren_machines.queue.delay_commands import EndDelay, EnqueueDelayed
-from warren_machines.queue.delayed_retry import DELAY_MS_MAX, hold_back
+from warren_machines.queue.delayed.delay_commands import EndDelay, EnqueueDelayed
+from warren_machines.queue.delayed.delayed_retry import DELAY_MS_MAX, hold_back
 from warren_machines.queue.enqueue import shape_of
 
 DONE: Final = Done()

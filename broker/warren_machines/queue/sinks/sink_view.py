@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from warren_machines.queue.state import QueueState, SinkRun
+from warren_machines.queue.sinks.sink_state import SinkRun
+from warren_machines.queue.state import QueueState
 
 SinkRow: TypeAlias = tuple[str, str, int, int, tuple[tuple[int, int], ...], int, int, int]
 """(sink, run, epoch, last batch or -1, ((batch, messages), …) remembered, attempts staged, their

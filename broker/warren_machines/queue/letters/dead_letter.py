@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from warren_machines.queue import delayed_retry
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.commands import AnyReply, Count, SettleLetters
+from warren_machines.queue.delayed import delayed_retry
 from warren_machines.queue.effects import DeathReason
-from warren_machines.queue.ranges import LANE_SHIFT, Run
+from warren_machines.queue.ready.ranges import LANE_SHIFT, Run
 
 
 def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) -> None:

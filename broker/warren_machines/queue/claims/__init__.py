@@ -1,0 +1,1 @@
+"""Claims: what readers hold, and the batches that decide about it."""

@@ -1,0 +1,1 @@
+"""Delayed messages: published with a delay, or waiting to be tried again."""

@@ -1,0 +1,1 @@
+"""Filters of consumers: what matches, and is given to them."""

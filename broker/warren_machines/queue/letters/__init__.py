@@ -1,0 +1,1 @@
+"""Dead letters: how messages leave, and those that stay until they are forwarded."""

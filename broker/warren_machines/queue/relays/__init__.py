@@ -1,0 +1,1 @@
+"""Relays: the names of messages that links and shovels have in hands."""

@@ -1,0 +1,1 @@
+"""Sinks: blocks that are staged, and published as batches."""
