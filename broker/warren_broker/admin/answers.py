@@ -71,7 +71,11 @@ def shown_value(value: Any) -> Any:
     fields = _special(kind)
     if not fields:
         return plain_value(value)
-    return {key: write(getattr(value, name)) for key, name, write in fields}
+    found = {}
+    for key, name, write in fields:
+        item = getattr(value, name)
+        found[key] = item if write is None else write(item)
+    return found
 
 
 _NUMBERS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -82,30 +86,29 @@ _NUMBERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 @cache
-def _special(kind: type[msgspec.Struct]) -> list[tuple[str, str, Callable[[Any], Any]]]:
+def _special(kind: type[msgspec.Struct]) -> list[tuple[str, str, Callable[[Any], Any] | None]]:
     """Return key, field and conversion of each field; nothing where plain values are enough.
 
     What clients gave as arguments, of any type that AMQP has, stays as it is.
     """
     said = said_of(kind)
-    found = []
+    found, special = [], False
     for field in msgspec.structs.fields(kind):
-        write: Callable[[Any], Any] = plain_value
+        write: Callable[[Any], Any] | None = _plain_values
         if number := said.get(field.name, {}).get("amqp"):
-            write = _NUMBERS[number]
-        elif field.type in (str, int, bool, bytes, dict[str, Any], str | None):
-            write = _same
+            write, special = _NUMBERS[number], True
+        elif field.type in (str, int, bool, bytes, dict[str, Any]):
+            write, special = None, special or field.type in (bytes, dict[str, Any])
         elif field.type == tuple[str, ...]:
             write = list
         found.append((field.encode_name, field.name, write))
     if kind is QueueInfo:
         found.append(("message_count", "messages_ready", ulong))
-    plain = all(write in (plain_value, list) for _, _, write in found)
-    return [] if plain or kind.__struct_config__.array_like else found
+    return found if special else []
 
 
-def _same(value: Any) -> Any:
-    return value
+def _plain_values(value: Any) -> Any:
+    return [] if value == () else plain_value(value)
 
 
 def shown_binding(binding: BindingInfo) -> dict[str, Any]:

@@ -305,12 +305,8 @@ def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: 
         asker.user,
         errors.named("queue", queue.name, queue.vhost),
     )
-
-    def deleted(reply: Any) -> None:
-        answer(reply if isinstance(reply, errors.Refusal) else MessagesCounted(0))
-
     command = metadata.DeleteQueue(queue.vhost, queue.name, queue.group)
-    asker.broker.definitions.submit(command, asker.guard(deleted))
+    asker.define(command, answer, MessagesCounted(0))
 
 
 @handles(requests.PurgeQueueRequest)

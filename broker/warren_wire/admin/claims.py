@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, Self, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from warren_wire.admin.requests import (
     route,
 )
 from warren_wire.errors import InvalidArgument
+from warren_wire.queue_values.give_up_command import AnyWay
 
 T = TypeVar("T")
 ATTEMPTS_MAX = 100_000
@@ -31,7 +32,6 @@ GO_ON_AFTER_MAX = 1 << 62
 is forgotten.  3. Claims of every other reader of the queue would be numbered above that, which no
 path can say."""
 Rows: TypeAlias = tuple[tuple[int, ...], ...]
-AnyWay: TypeAlias = Literal["divide", "reject", "release", "withdraw"]
 _READER = "/queues/:queue/readers/:reader"
 _BATCH = "/sinks/:sink/runs/:run/batches/:batch"
 _BATCH_BYTES_MAX: Final = 4 << 20

@@ -243,15 +243,14 @@ class AdminRoute(NamedTuple):
 
     def match(self, segments: list[str]) -> dict[str, str] | None:
         """Return the decoded names in a path, by key; None: it is another one."""
-        found = {}
-        for part, segment in zip(self.pattern, segments, strict=True):
-            if part.startswith("::"):
-                found[part[2:]] = segment
-            elif part.startswith(":"):
-                found[part[1:]] = checked_name(part[1:], unquote(segment))
-            elif part != segment:
+        literals, names = _parts(self.pattern)
+        for at, part in literals:
+            if segments[at] != part:
                 return None
-        return found
+        return {
+            key: segments[at] if raw else checked_name(key, unquote(segments[at]))
+            for at, key, raw in names
+        }
 
     def request(
         self, kind: type[AnyRequest], names: Mapping[str, str], query: Query, body: Any
@@ -277,11 +276,9 @@ class AdminRoute(NamedTuple):
         The text names the first key that is wrong.
         """
         found = {key: value for key, value in given.items() if value is not None}
-        named = self.names
         for key, field in _fields(kind).items():
             if key in found:
-                where = f"the {key}'s name" if key in named and key != "name" else f"the {key}"
-                found[key] = _checked(key, where, found[key], field)
+                found[key] = _checked(key, found[key], field)
             elif field.required and key not in self.fixed:
                 raise InvalidArgument(f"the body lacks {key!r}")
         request: AnyRequest = msgspec.convert({**found, **self.fixed}, kind).checked()
@@ -330,27 +327,59 @@ def route(
 # ------------------------------------------------------------------ reading
 
 
+class _Field(NamedTuple):
+    """A field of a request: its type without None and metadata, and what the metadata says.
+
+    word   the type's name in texts; "": any value is taken
+    where  how a text names it when it is empty
+    """
+
+    name: str
+    required: bool
+    default: Any
+    wanted: inspect.Type
+    said: dict[str, Any]
+    word: str
+    where: str
+
+
 @cache
-def _fields(kind: type[AdminRequest[Any]]) -> dict[str, inspect.Field]:
+def _parts(
+    pattern: tuple[str, ...],
+) -> tuple[list[tuple[int, str]], list[tuple[int, str, bool]]]:
+    """Return the places of a path with their texts, and those of names: key, and not decoded."""
+    literals = [(at, part) for at, part in enumerate(pattern) if not part.startswith(":")]
+    names = [
+        (at, part.lstrip(":"), part.startswith("::"))
+        for at, part in enumerate(pattern)
+        if part.startswith(":")
+    ]
+    return literals, names
+
+
+@cache
+def _fields(kind: type[AdminRequest[Any]]) -> dict[str, _Field]:
     """Return the fields of a request by key."""
     found = inspect.type_info(kind)
     assert isinstance(found, inspect.StructType), kind
-    return {field.encode_name: field for field in found.fields if field.name != "token"}
+    named = {name for one in kind.ROUTES for name in one.names if name != "name"}
+    fields = {}
+    for field in found.fields:
+        wanted, said, key = field.type, dict[str, Any](), field.encode_name
+        if isinstance(wanted, inspect.UnionType):
+            (wanted,) = (each for each in wanted.types if not isinstance(each, inspect.NoneType))
+        if isinstance(wanted, inspect.Metadata):
+            wanted, said = wanted.type, wanted.extra or {}
+        word = "" if isinstance(wanted, inspect.AnyType) else _WORDS[type(wanted)]
+        where = f"the {key}'s name" if key in named else f"the {key}"
+        fields[key] = _Field(field.name, field.required, field.default, wanted, said, word, where)
+    del fields["token"]
+    return fields
 
 
-def _inner(field: inspect.Field) -> tuple[inspect.Type, dict[str, Any]]:
-    """Return a field's type without None and metadata, and what the metadata says."""
-    wanted = field.type
-    if isinstance(wanted, inspect.UnionType):
-        (wanted,) = (each for each in wanted.types if not isinstance(each, inspect.NoneType))
-    if isinstance(wanted, inspect.Metadata):
-        return wanted.type, wanted.extra or {}
-    return wanted, {}
-
-
-def _from_text(key: str, text: str, field: inspect.Field) -> Any:
+def _from_text(key: str, text: str, field: _Field) -> Any:
     """Return the value of a text in a path or a query; raises InvalidArgument."""
-    wanted, _ = _inner(field)
+    wanted = field.wanted
     if isinstance(wanted, inspect.IntType):
         return path_number(key, text, wanted)
     if isinstance(wanted, inspect.BoolType):
@@ -398,12 +427,12 @@ def _from_body(body: Any, keys: list[str], names: Mapping[str, Any]) -> dict[str
     return {key: value for key, value in body.items() if key in keys}
 
 
-def _checked(key: str, where: str, value: Any, field: inspect.Field) -> Any:
+def _checked(key: str, value: Any, field: _Field) -> Any:
     """Return a value that fits its field; raise InvalidArgument, with a text for the client."""
-    wanted, said = _inner(field)
-    if isinstance(wanted, inspect.AnyType):
+    wanted, said, word = field.wanted, field.said, field.word
+    if not word:
         return value
-    word, found = _WORDS[type(wanted)], type(value).__name__
+    found = type(value).__name__
     if found != word and not (word == "int" and found == "bool"):
         shown = key if "secret" in said or word == "bytes" else f"{key}={value!r}"
         raise InvalidArgument(f"{shown} is a {found}; {word} is expected")
@@ -419,14 +448,14 @@ def _checked(key: str, where: str, value: Any, field: inspect.Field) -> Any:
             raise InvalidArgument(f"{key}={value[:40]!r}: one of {known} is expected")
     elif isinstance(wanted, inspect.StrType) and "long" not in said:
         if wanted.min_length and not value:
-            raise InvalidArgument(f"{where} is empty; {said.get('remedy', 'choose one')}")
+            raise InvalidArgument(f"{field.where} is empty; {said.get('remedy', 'choose one')}")
         checked_name(key, value)
     return value
 
 
 def checked_name(what: str, value: str) -> str:
     """Return a name of at most 255 bytes; raise InvalidArgument for a longer one."""
-    if len(value.encode("utf-8", "replace")) > NAME_BYTES_MAX:
+    if len(value) * 4 > NAME_BYTES_MAX and len(value.encode("utf-8", "replace")) > NAME_BYTES_MAX:
         raise InvalidArgument(f"{what} {value[:40]!r}… is longer than {NAME_BYTES_MAX} bytes")
     return value
 
@@ -445,23 +474,15 @@ def checked_pattern(key: str, value: str) -> str:
 
 def fields_of(request: AdminRequest[Any]) -> tuple[AdminRoute, dict[str, Any]]:
     """Return the route that a request takes, and its fields by key, without those of the route."""
-    fields: dict[str, Any] = msgspec.structs.asdict(request)
-    keys = dict(zip(request.__struct_fields__, request.__struct_encode_fields__, strict=True))
-    defaults = {field.name: field.default for field in _fields(type(request)).values()}
-    given = {keys[name]: value for name, value in fields.items() if value != defaults.get(name)}
-    given.pop("token", None)
+    fields = _fields(type(request))
+    values = {key: getattr(request, field.name) for key, field in fields.items()}
     for one in request.ROUTES:
-        if any(fields[key] != value for key, value in one.fixed.items()):
+        names = {key: values[key] for key in one.names}
+        if None in names.values() or any(values[k] != v for k, v in one.fixed.items()):
             continue
-        if all(fields[_name(request, key)] is not None for key in one.names):
-            names = {key: fields[_name(request, key)] for key in one.names}
-            return one, {key: v for key, v in {**given, **names}.items() if key not in one.fixed}
+        given = {k: v for k, v in values.items() if v != fields[k].default and k not in one.fixed}
+        return one, {**given, **names}
     raise AssertionError(f"no route for {request}")
-
-
-def _name(request: AdminRequest[Any], key: str) -> str:
-    """Return the attribute of a key."""
-    return request.__struct_fields__[request.__struct_encode_fields__.index(key)]
 
 
 def written(request: AdminRequest[Any]) -> tuple[str, str, Any]:
