@@ -127,7 +127,7 @@ def test_a_checkpoint_of_the_deleted_queue_does_not_take_over_the_new_ones_reade
     assert new.latest(new_end, 10) == new_end  # it was not fenced
 
 
-def test_a_client_that_goes_on_after_a_lost_claim_does_not_pass_over_the_new_queues(
+def test_continuing_after_a_lost_claim_skips_no_new_queue(
     cluster: LocalCluster, given: Options
 ) -> None:
     with cluster.connect() as connection:

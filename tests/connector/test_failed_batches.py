@@ -130,7 +130,7 @@ def test_a_batch_is_the_same_until_its_tries_are_used_up() -> None:
     assert not query.dead()
 
 
-def test_without_the_option_the_batch_is_tried_for_ever_and_its_offset_is_as_before() -> None:
+def test_without_the_option_a_batch_is_retried_for_ever() -> None:
     query = Query(40, {7}, onBatchFailure="fail")
     for _ in range(12):
         assert not query.run()

@@ -256,7 +256,7 @@ def test_a_checkpoint_of_several_queues_goes_on_with_one() -> None:
     assert world.broker.state("b")["readers"] == []
 
 
-def test_a_queue_that_is_named_no_more_is_read_to_the_end_of_its_batch_and_left() -> None:
+def test_a_queue_no_longer_named_is_left_after_its_batch() -> None:
     world = World("a", "b", queues="a,b")
     for name in ("a", "b"):
         world.publish(name, 3)

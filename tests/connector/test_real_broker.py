@@ -453,9 +453,7 @@ def test_a_queue_as_a_table(cluster: LocalCluster, queue: str) -> None:
     channel.connection.close()
 
 
-def test_what_leaves_a_queue_between_plan_and_read_is_left_out_and_what_comes_is_there(
-    cluster: LocalCluster, queue: str
-) -> None:
+def test_a_read_after_the_plan_has_what_the_queue_has(cluster: LocalCluster, queue: str) -> None:
     write = options(cluster, "write", routingKey=queue)
     for part in range(4):
         rows = pa.record_batch({"body": pa.array([b"%d" % part] * 50)})

@@ -52,7 +52,7 @@ def test_a_login_that_fails_for_a_moment_ended_it_and_claims_expired() -> None:
     renewer.join(PATIENCE_S)
 
 
-def test_a_login_that_fails_for_one_queue_does_not_keep_the_others_from_their_renewal() -> None:
+def test_a_failed_login_of_one_queue_delays_no_other_renewal() -> None:
     answers: list[Exception | None] = [TokenError("refused"), None]
     readers = [Broken([answer]) for answer in answers]
     broker: Any = None

@@ -38,9 +38,7 @@ def test_what_waits_too_long_for_an_alarm_says_so(tmp_path: Path) -> None:
             writer.finish()
 
 
-def test_a_stage_half_sent_when_the_disk_is_full_is_whole_when_there_is_space(
-    tmp_path: Path, mount: Mount
-) -> None:
+def test_a_stage_interrupted_by_a_full_disk_is_completed(tmp_path: Path, mount: Mount) -> None:
     settings = {"alarms": {"disk_free_limit_bytes": 4 << 20, "interval_ms": 20}}
     cluster = LocalCluster(1, tmp_path, settings=settings)
     place = mount(cluster.nodes[0].data_dir)

@@ -137,7 +137,7 @@ def test_a_producers_blocks(admin: Admin, broker: Broker, channel: Any, queue_na
     assert (shown.messages_ready, shown.duplicates_dropped) == (200, 200)
 
 
-def test_a_producers_block_of_which_a_queue_takes_a_part_is_sent_again_without_doubling(
+def test_a_partly_taken_block_is_sent_again_without_duplicates(
     admin: Admin, broker: Broker, channel: Any, queue_name: str
 ) -> None:
     """A confirm is one of a whole block, so more may be there than it says, and never less."""

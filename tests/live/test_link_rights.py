@@ -117,7 +117,7 @@ def test_a_name_that_leads_to_this_cluster_is_found_out_when_the_link_connects(
     assert ready(guest, "secret") == 1
 
 
-def test_a_shovel_without_a_host_acts_as_its_user_as_long_as_that_one_may(
+def test_a_shovel_without_a_host_has_its_user_rights(
     broker: Broker, admin: Admin, address: Address
 ) -> None:
     for queue in ("mine", "other"):

@@ -397,7 +397,7 @@ def is_lost(connection: BlockingConnection) -> bool:
     return False
 
 
-def test_a_node_that_was_removed_while_it_was_cut_off_ends_when_it_hears_of_it(
+def test_a_node_removed_while_isolated_ends_when_it_learns_it(
     cluster: LocalCluster, admin: Admin
 ) -> None:
     """Before: it served its clients from the queues that it alone had, and confirmed, for good."""

@@ -254,9 +254,7 @@ def test_a_move_to_another_cluster_that_fails_amid_it_moves_each_message_once(
     assert admin.queue("shovel-a").messages == 0
 
 
-def test_what_a_shovel_has_taken_beyond_its_number_is_not_given_to_others_if_it_may_be_there(
-    broker: Broker, admin: Admin
-) -> None:
+def test_a_shovel_keeps_what_its_destination_may_have(broker: Broker, admin: Admin) -> None:
     """Before, it was returned although an earlier shovel of the name might have published it."""
     bodies = stuck(broker, admin)
     given_up(broker, admin)

@@ -224,7 +224,7 @@ def test_the_command_line(cluster: LocalCluster, admin: Admin) -> None:
     assert "bob" not in ok("users", "list", "--json")
 
 
-def test_a_vhost_that_two_nodes_are_asked_to_protect_and_to_delete_is_one_of_both(
+def test_a_vhost_is_either_protected_or_deleted_by_two_nodes(
     cluster: LocalCluster, admin: Admin
 ) -> None:
     """Before, the node that was asked to delete it did not know yet that it was protected."""

@@ -113,7 +113,7 @@ def test_what_is_not_staged_is_not_published(connection: Connection, queue: str)
     assert publish_batch(connection, driver, 0, [part]) == 100
 
 
-def test_a_batch_run_again_in_another_order_is_there_once_and_other_rows_are_an_error(
+def test_a_batch_repeated_in_another_order_is_there_once(
     connection: Connection, queue: str
 ) -> None:
     publish_rows(connection, "run", queue, ROWS)
@@ -132,9 +132,7 @@ def publish_rows(
     return publish_batch(connection, driver, batch, [part])
 
 
-def test_a_new_run_counts_from_0_again_and_a_smaller_batch_of_a_run_is_an_error(
-    connection: Connection, queue: str
-) -> None:
+def test_batch_numbers_rise_in_a_run_and_restart_later(connection: Connection, queue: str) -> None:
     assert publish_rows(connection, "first", queue, ROWS, batch=4) == 100
     assert publish_rows(connection, "second", queue, ROWS) == 100
     with pytest.raises(BatchPast, match="batch 0 is not after the last one, 4"):
@@ -168,7 +166,7 @@ def test_a_batch_over_several_queues_is_published_by_each(connection: Connection
     assert ready(connection, names[0]) == [b"0"] and ready(connection, names[5]) == [b"0", b"1"]
 
 
-def test_a_batch_that_a_zombie_published_in_half_of_its_queues_is_in_each_once(
+def test_a_batch_half_published_by_a_zombie_is_there_once(
     connection: Connection, queue: str
 ) -> None:
     other = f"{queue}-other"

@@ -7,6 +7,9 @@ import re
 from functools import cache
 
 from tidy import house
+from tidy.ratchet import LONG_TEST_NAMES
+
+TEST_NAME_WORDS_MAX = 10
 
 
 def test_every_module_says_what_it_is() -> None:
@@ -109,3 +112,15 @@ def test_the_formatter_is_nowhere_switched_off() -> None:
         if switch.search(line)
     ]
     house.report(findings, "let `ruff format` lay it out")
+
+
+def test_names_of_tests_are_short() -> None:
+    long = [
+        f"{module.place}: {function.name}"
+        for module in house.everything()
+        if module.path.name.startswith("test_")
+        for function in house.functions(module)
+        if function.name.startswith("test_") and function.name.count("_") > TEST_NAME_WORDS_MAX
+    ]
+    remedy = f"name it in {TEST_NAME_WORDS_MAX} words; what else is to be said is its docstring"
+    house.report(long if len(long) > LONG_TEST_NAMES else [], remedy)

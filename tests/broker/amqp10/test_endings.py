@@ -189,7 +189,7 @@ def opened_by_hand() -> Connection10:
     return connection
 
 
-def test_a_client_that_goes_on_sending_to_a_refused_link_is_ended_after_a_bound() -> None:
+def test_a_client_sending_on_to_a_refused_link_is_ended() -> None:
     connection = opened_by_hand()
     connection.receive(frame(BEGIN) + attach(0, b"n"))
     for request in connection.take_requests():

@@ -75,7 +75,7 @@ def start_unknown(universe: Universe, name: str) -> Callable[[], None]:
     return lambda: held[0]()
 
 
-def test_a_dead_letter_of_a_life_that_has_no_number_yet_does_not_end_it(
+def test_a_letter_without_a_number_ends_no_incarnation(
     universe: Universe,
 ) -> None:
     """The leader that it is published to knows the life before, which has a number."""

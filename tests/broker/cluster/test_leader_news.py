@@ -224,7 +224,7 @@ def test_a_read_that_a_paused_leader_holds_goes_to_the_next_one(cluster):
     assert cluster.host.kinds() == [("c", messages.QueueCounts)]
 
 
-def test_a_node_that_has_just_started_finds_the_leader_of_a_queue_that_only_is_looked_at(cluster):
+def test_a_started_node_finds_the_leader_for_a_mere_look(cluster):
     """It is no member, has no client of that queue, and heard no announcement."""
     reading = RemoteReads(cluster, Defined(), 30_000)
     reading.counts(GROUP, [].append)

@@ -89,7 +89,7 @@ def test_the_end_of_federated_objects_is_published_to_and_nothing_else(universe:
         entered(universe, LinkLogin(BY_OPERATOR, "missing", federated=True))
 
 
-def test_only_the_process_that_was_given_a_login_has_it_and_only_in_its_vhost(
+def test_a_login_is_for_one_process_and_one_vhost(
     universe: Universe,
 ) -> None:
     users(universe)
@@ -109,7 +109,7 @@ def test_only_the_process_that_was_given_a_login_has_it_and_only_in_its_vhost(
     assert isinstance(answers.pop(), LoginRefused)
 
 
-def test_a_link_has_the_permissions_of_the_user_who_has_set_it_while_that_one_has_them(
+def test_a_link_has_the_present_permissions_of_its_user(
     universe: Universe,
 ) -> None:
     users(universe)

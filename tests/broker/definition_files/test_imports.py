@@ -435,7 +435,7 @@ def test_large_integers_and_deep_values() -> None:
     assert shown == {**longest, "x-queue-type": "classic"}
 
 
-def test_who_imports_a_new_vhost_may_do_everything_in_it_unless_the_file_says_what() -> None:
+def test_the_importer_of_a_vhost_gets_all_permissions_by_default() -> None:
     """No user could use it before."""
     world = World()
     said = {"user": "guest", "configure": "^c", "write": "^w", "read": "^r"}

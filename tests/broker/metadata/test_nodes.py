@@ -196,7 +196,7 @@ def test_a_life_is_numbered_by_the_entry_that_began_it(world: World) -> None:
     assert restored.numbers == world.state.numbers
 
 
-def test_a_node_that_has_left_has_no_number_and_gets_a_higher_one_when_it_is_back(
+def test_a_node_that_returns_gets_a_higher_number(
     world: World,
 ) -> None:
     world.submit(commands.NodeStarted("b", 82, 102, "b:1"), uplink=82, node="b")

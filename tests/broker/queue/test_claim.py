@@ -471,7 +471,7 @@ def test_the_numbers_that_a_driver_went_on_after_are_not_used_again_either() -> 
     assert queue.do(RegisterReader("r")).settled == 8
 
 
-def test_the_numbers_of_a_reader_are_not_used_again_when_one_with_fewer_follows_it() -> None:
+def test_claim_numbers_of_a_forgotten_reader_are_not_reused() -> None:
     queue = reading()
     queue.do(RegisterReader("few"))
     queue.do(RegisterReader("r", go_on_after=7))

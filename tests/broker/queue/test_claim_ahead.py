@@ -87,9 +87,7 @@ def test_settling_and_opening_ahead_in_one_go_needs_the_settlement() -> None:
     assert open_(queue, 3, ahead=True).reason == "claim_lost"
 
 
-def test_a_claim_that_is_taken_back_stays_open_and_empty_and_its_messages_are_ready_in_order() -> (
-    None
-):
+def test_a_withdrawn_claim_stays_open_and_frees_messages_in_order() -> None:
     queue = reading(12)
     open_(queue, 1)
     open_(queue, 2, ahead=True)

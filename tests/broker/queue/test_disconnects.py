@@ -74,7 +74,7 @@ def test_a_suspected_node_gets_nothing_and_keeps_what_it_holds_for_a_while() -> 
 
 
 @pytest.mark.specification("quorum-queues: When a consumer's node becomes unreachable")
-def test_a_node_that_is_back_in_time_keeps_what_it_holds_and_is_served_again() -> None:
+def test_a_node_back_in_time_keeps_what_it_holds() -> None:
     queue = Queue()
     queue.submit(Checkout(1, 1, "a", 2), uplink=5, node="far")
     queue.put(1)
@@ -267,9 +267,7 @@ def test_a_consumer_or_a_get_is_a_use_a_publish_is_not() -> None:
     assert queue.of(Expired) == [Expired("expires")]
 
 
-def test_a_consumer_on_a_node_that_has_ended_keeps_its_queue_until_that_is_back_or_removed() -> (
-    None
-):
+def test_a_consumer_of_an_ended_node_keeps_its_queue() -> None:
     """In RabbitMQ's quorum queues it counts as none for `x-expires`; see docs/compatibility.md."""
     queue = Queue(expires_ms=100, auto_delete=True)
     queue.submit(Checkout(1, 1, "a", 1), uplink=5, node="far")

@@ -68,7 +68,7 @@ def test_a_consumer_of_a_life_that_is_over_does_not_come_back(restarts: int) -> 
     assert queue.state.over == {"far": 10 * restarts}
 
 
-def test_the_end_of_a_life_is_that_of_the_older_ones_of_its_node_and_of_no_other() -> None:
+def test_an_incarnation_ends_only_older_ones_of_its_node() -> None:
     queue = Queue()
     for uplink, number, node in ((1, 10, "far"), (12, 11, "near"), (3, 12, "far"), (4, 13, "far")):
         queue.apply(first(uplink, number, Checkout(1, 1, "t", 1), node=node))

@@ -98,7 +98,7 @@ def test_a_purge_does_not_count_a_ttl_of_0() -> None:
     assert reply.replies[1] == c.Count(1)
 
 
-def test_a_ttl_of_0_is_delivered_to_a_waiting_consumer_and_not_again_when_it_comes_back() -> None:
+def test_a_ttl_of_0_is_delivered_once_to_a_consumer() -> None:
     queue = Queue()
     queue.do(c.Checkout(1, 1, "t", 1))
     queue.put(2, ttls_ms=[5000, 0])

@@ -166,7 +166,7 @@ def test_a_consumer_that_holds_nothing_gets_a_message_of_any_size() -> None:
     assert len(queue.got()) == 1
 
 
-def test_a_no_ack_consumer_gets_a_window_and_more_as_its_node_says_that_it_drained() -> None:
+def test_a_no_ack_consumer_gets_more_once_its_node_drained() -> None:
     queue = Queue()
     queue.put(limits.NO_ACK_WINDOW + 10)
     consume(queue, no_ack=True)

@@ -156,7 +156,7 @@ def test_a_session_has_one_consumer_of_a_relay_and_another_after_it_is_cancelled
     assert queue.stat().messages_unacknowledged == 1
 
 
-def test_what_the_client_was_not_sent_stays_with_the_relay_and_what_it_returns_does_not() -> None:
+def test_a_relay_keeps_what_its_client_was_not_sent() -> None:
     queue = Queue()
     queue.put(3)
     queue.do(relay(1, 1))
@@ -216,7 +216,7 @@ def test_a_purge_a_deletion_and_a_count_know_what_is_kept() -> None:
     assert not queue.state.relays and not list(queue.state.runs_in_use())
 
 
-def test_a_relay_that_is_not_the_single_active_consumer_gets_what_is_kept_for_it() -> None:
+def test_an_inactive_relay_gets_what_is_kept_for_it() -> None:
     queue = Queue(single_active_consumer=True)
     queue.put(2)
     queue.do(relay(1, 1))

@@ -212,7 +212,7 @@ def test_one_that_is_known_to_be_gone_only_later_is_replaced_then() -> None:
     assert active(queue) == 2 and len(queue.got(2)) == 1
 
 
-def test_what_is_on_its_way_to_a_suspected_one_that_does_not_acknowledge_holds_up_nobody() -> None:
+def test_messages_sent_to_a_suspected_no_ack_consumer_delay_none() -> None:
     queue = Queue(single_active_consumer=True)
     queue.submit(Checkout(1, 1, "a", no_ack=True), uplink=5, node="far")
     queue.do(Checkout(2, 2, "b", 10))
@@ -221,7 +221,7 @@ def test_what_is_on_its_way_to_a_suspected_one_that_does_not_acknowledge_holds_u
     assert active(queue) == 2 and queue.got(2) == []
 
 
-def test_a_suspected_one_with_nobody_to_replace_it_is_active_again_when_it_is_back() -> None:
+def test_a_suspected_sole_consumer_is_active_again_on_return() -> None:
     queue = two()
     queue.do(Cancel(2))
     queue.do(NodeSuspected("far", hand_over=True))

@@ -160,7 +160,7 @@ def test_time_never_goes_back() -> None:
     assert log.tail[-1].time_ms == 170
 
 
-def test_a_new_leader_goes_on_from_the_last_stamp_at_the_pace_of_its_own_clock() -> None:
+def test_a_new_leader_continues_time_from_the_last_stamp() -> None:
     # The one before it was hours ahead: nothing would expire until this clock had caught up.
     log, _ = view(1)  # its entry is of 100
     log.lead_from(40)

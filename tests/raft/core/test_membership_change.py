@@ -36,7 +36,7 @@ def test_a_membership_is_in_effect_as_soon_as_it_is_in_the_leaders_log() -> None
     assert one.node.commit == 2 and not one.node.change_under_way
 
 
-def test_a_follower_uses_the_latest_membership_in_its_log_whether_it_is_committed_or_not() -> None:
+def test_a_follower_uses_the_latest_membership_in_its_log() -> None:
     one = One()
     one.hear(config(Membership(("a", "b", "c", "d")), (0, 0), 1))
     assert one.node.commit == 0

@@ -69,7 +69,7 @@ def test_a_restart_while_others_wait_is_no_obstacle(nodes: Nodes) -> None:
     assert nodes.found["a"] == BootstrapPlan(False, ABC), "the same disk is the founder it was"
 
 
-def test_a_disk_lost_before_the_cluster_is_known_to_be_formed_does_not_found_again(
+def test_a_disk_lost_before_forming_founds_no_second_cluster(
     nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """See runtime.formation: a was counted, no node knows yet that the cluster is formed."""

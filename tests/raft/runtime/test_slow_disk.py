@@ -293,7 +293,7 @@ def _hand_over(cluster: HangingCluster, root: Path, caplog: pytest.LogCaptureFix
     cluster.until(lambda: a.is_leader(1))
 
 
-def test_a_small_write_that_hangs_on_the_loop_s_thread_holds_the_loop_for_a_moment(
+def test_a_small_hanging_write_holds_the_loop_for_a_moment(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wal, "SYNC_MS_SHORT", 10**9)  # however busy this machine is
@@ -521,7 +521,7 @@ def test_a_process_that_was_stopped_itself_does_not_blame_the_disk() -> None:
     assert watch.age_ms(60_000) == 0
 
 
-def test_a_process_that_was_stopped_does_not_take_a_hanging_disk_for_one_that_answers() -> None:
+def test_a_stopped_process_still_sees_that_its_disk_hangs() -> None:
     watch = DiskWatch(2_000)
     assert looks(watch, (2_200, 0, True)) == [Condition.STALLED]
     assert watch.look(60_000, 0, True) is Condition.STALLED, "the same write"

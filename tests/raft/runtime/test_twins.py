@@ -49,7 +49,7 @@ def twin(nodes: Nodes, name: str) -> Host:
 
 
 @pytest.mark.parametrize("name", ABC)
-def test_a_second_process_with_a_copy_of_the_directory_is_not_let_in_and_ends(
+def test_a_second_process_with_a_copied_directory_ends(
     nodes: Nodes, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     copied(nodes, name)

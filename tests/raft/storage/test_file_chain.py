@@ -53,7 +53,7 @@ def chain(heads: dict[int, Head], *marks: SyncedMark, first: int = 0, logged: bo
     return verify(directory(logged), heads, first, marks)
 
 
-def test_a_whole_chain_says_where_each_file_ends_and_what_of_the_newest_was_on_disk() -> None:
+def test_a_chain_knows_each_file_end_and_what_was_synced() -> None:
     found = chain(three(), mark())
     assert (list(found.numbers), found.ends, found.synced) == ([1, 2, 3], {1: 1002, 2: 1003}, 500)
     assert found.link(DISK, 4, 77) == Link(DISK, 103, 77)

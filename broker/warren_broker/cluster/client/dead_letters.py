@@ -72,7 +72,7 @@ class DeadLetters:
     and not this one: it takes an incarnation without a number for an older one, and ends it.
     Nothing that this process submits to that queue would ever be applied, and it would be sent
     again and again.
-    Replayed by test_a_dead_letter_of_a_life_that_has_no_number_yet_does_not_end_it.
+    Replayed by test_a_letter_without_a_number_ends_no_incarnation.
     Invariant: a pass is scheduled exactly while runs wait.
     """
 

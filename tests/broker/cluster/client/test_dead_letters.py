@@ -270,7 +270,7 @@ def test_counts_of_a_letter_that_are_no_counts(value: Any) -> None:
     assert counted(again({**letter, "x-delivery-count": value}), 2) == (2, 2)
 
 
-def test_the_further_keys_of_a_letter_with_a_key_of_its_queue_are_shown_and_not_used() -> None:
+def test_further_keys_do_not_route_a_letter_with_a_key() -> None:
     published = again({"CC": ["other"], "h": 1})
     headers, flags = dies(published)
     assert headers["CC"] == ["other"] and not flags

@@ -157,7 +157,7 @@ def handing_over():
     return cluster, effects
 
 
-def test_what_is_refused_while_the_leadership_is_handed_over_is_said_when_it_was_not_taken():
+def test_effects_refused_during_a_failed_transfer_are_proposed_again():
     cluster, effects = handing_over()
     effects.command(GROUP, NodeSuspected("b"))
     effects.command(GROUP, NodeSuspected("b"))
@@ -215,7 +215,7 @@ def test_a_leader_that_comes_late_ends_a_life_that_many_others_have_followed():
     assert cluster.host.proposed == [NodeDown(1, "b", 101)]
 
 
-def test_the_end_of_a_life_names_its_number_so_that_it_is_never_heard_again():
+def test_an_ended_incarnation_is_named_by_number_and_ignored():
     cluster = Cluster({5: Entry("b", incarnation=40), 6: Entry("c", incarnation=41)})
     effects = new_effects(cluster)
     effects.start(GROUP, ())

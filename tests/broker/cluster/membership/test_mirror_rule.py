@@ -64,7 +64,7 @@ def test_members_that_hold_everything_stay_before_others() -> None:
     assert lasting(exactly(1), "ab", complete="b") == "b"
 
 
-def test_a_member_that_is_down_keeps_its_place_and_a_node_that_is_unfit_gets_none() -> None:
+def test_a_down_member_keeps_its_place_and_unfit_nodes_none() -> None:
     assert lasting(exactly(3), "abc", complete="ab", fit="abde") == "abc"
     assert lasting(exactly(3), "a", complete="a", fit="ea") == "ae"
     assert not is_fulfilled(exactly(3), "ae", "abcde")
