@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from warren_raft.storage import synced_mark
-from warren_raft.storage.format import Damaged, decode_head, decode_record
+from warren_raft.storage.format import FIRST_RECORD, Damaged, decode_head, decode_record
 from warren_raft.storage.wal import file_number
 
 
@@ -16,7 +16,7 @@ def records_end(path: Path) -> int:
     at = 0
     with suppress(Damaged):
         head = decode_head(data)
-        at = head.first_record
+        at = FIRST_RECORD
         while at < len(data):
             at = decode_record(head.salt, data, at).end
     return at

@@ -10,7 +10,7 @@ from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.observer import NullObserver
+from warren_raft.runtime.observer import Observer
 
 GROUP = 1
 NUMBER = struct.Struct(">Q")
@@ -47,7 +47,7 @@ class Count:
         return ()
 
 
-class Member(NullObserver):
+class Member(Observer):
     """A member that proposes when it leads and both others are connected."""
 
     def __init__(self, what: Task) -> None:

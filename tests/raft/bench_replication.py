@@ -18,7 +18,7 @@ from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.observer import NullObserver
+from warren_raft.runtime.observer import Observer
 
 NODES = ("n1", "n2", "n3")
 NOTHING = Applied()
@@ -49,7 +49,7 @@ class Counting:
         return ()
 
 
-class Load(NullObserver):
+class Load(Observer):
     """Keeps `window` proposals under way in every group that this node leads."""
 
     def __init__(self, window: int, size: int, seconds: float) -> None:

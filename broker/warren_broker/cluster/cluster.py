@@ -101,7 +101,7 @@ class LeaderHints:
         self._leaders.pop(group, None)
 
 
-class Cluster:
+class Cluster(Observer):
     """Observes the host, holds the group clients, dispatches messages from peers.
 
     remark       text about the cluster's resource alarms, appended to timeout messages; "" without

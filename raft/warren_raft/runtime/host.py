@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,7 @@ from warren_raft.runtime.disk_backpressure import DiskBackpressure, report_full
 from warren_raft.runtime.early_messages import EarlyMessages
 from warren_raft.runtime.group import Group, LogPosition
 from warren_raft.runtime.group_start import begin_group
+from warren_raft.runtime.linearizable_reads import ReadDone
 from warren_raft.runtime.loop import Loop, LoopStage, LoopTimer
 from warren_raft.runtime.lost_entries import LostEntries
 from warren_raft.runtime.net.codec import BadFrame
@@ -33,7 +35,6 @@ from warren_raft.runtime.net.transport import Transport
 from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.peer_write_marks import PeerWriteMarks, marks_of
 from warren_raft.runtime.peers import Peers
-from warren_raft.runtime.read_index import ReadIndexQuestions
 from warren_raft.runtime.ready_loop import ReadyLoop
 from warren_raft.runtime.repair import Repair
 from warren_raft.runtime.scrub import Scrub
@@ -96,7 +97,9 @@ class Host:
         self.peer_port = self._transport.peer_port
         self._touch = self._ready_loop.touch
         self.on_drained = self._ready_loop.drained
-        self.read_index = ReadIndexQuestions(self.boot_id, loop, self._group, self._touch).ask
+        # 1. A leader answers a question of the process before this one to this one: an index that
+        # was current then.  So contexts begin at the random boot id, and none is used twice.
+        self._read_contexts = itertools.count((self.boot_id >> 2) + 1)
         self._peers = Peers(config, loop, self._transport, self._groups, observer, self._touch)
         self.on_refused = self._peers.on_refused
         self.on_second = self._peers.on_second
@@ -383,6 +386,25 @@ class Host:
         """Return the machine's applied state, which must not be changed; raises UnknownGroup."""
         found = self._groups.get(group)
         return found.state if found is not None else self._group(group).state
+
+    def read_index(self, group: GroupId, within_ms: int, done: ReadDone) -> None:
+        """Have `done` called when the state holds everything that was committed before this call.
+
+        Costs a round of messages to the voters, shared by the reads of a turn, and no log entry.
+        done      called once, later: True; False when that is unknown after `within_ms`, because
+                  leadership was lost, messages were, or this member is far behind
+        raises    NotLeader when no leader is known, TooManyReads, UnknownGroup
+        """
+        found, context = self._group(group), next(self._read_contexts)
+        found.node.read_index(context, self._clock.epoch_ms())
+        timer = self._loop.call_later(within_ms, lambda: found.reads.give_up(context))
+
+        def answered(current: bool) -> None:
+            timer.cancel()
+            done(current)
+
+        found.reads.ask(context, answered)
+        self._touch(found)
 
     def applied_index(self, group: GroupId) -> Index:
         """Return the index of the last entry in `state`; raises UnknownGroup."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.net.handshake import Hello
 from warren_raft.types import GroupId, Membership, NodeId, Term
 
 
-class Observer(Protocol):
+class Observer:
     """Callbacks on the loop's thread, within a turn; they may propose, send and start groups.
 
-    An exception ends the process, because no callback is repeated.
+    An exception ends the process, because no callback is repeated. What is not overridden does
+    nothing, and accepts every node.
     """
 
     def applied(
@@ -25,7 +26,6 @@ class Observer(Protocol):
                  out `applied.effects`. False on followers, in replay, and for the entries before
                  that one (`became_leader` covers them)
         """
-        ...
 
     def leader_changed(
         self, group: GroupId, leader: NodeId | None, term: Term, leading: bool
@@ -34,15 +34,12 @@ class Observer(Protocol):
 
         leading  this node won the election; `became_leader` follows when it has applied
         """
-        ...
 
     def became_leader(self, group: GroupId, effects: tuple[Any, ...]) -> None:
         """Carry out the effects: this node leads and has applied everything before its term."""
-        ...
 
     def restored(self, group: GroupId) -> None:
         """Handle a state that was replaced by another member's snapshot, without `applied`."""
-        ...
 
     def members_changed(self, group: GroupId, membership: Membership) -> None:
         """Handle an applied (so committed) membership change, on every member, in the log's order.
@@ -51,14 +48,12 @@ class Observer(Protocol):
         in effect may be newer already (`Host.members`). A node in neither list has left: its member
         may be deleted.
         """
-        ...
 
     def disk_full(self, full: bool) -> None:
         """Handle a full disk; False: there is space again and all pending writes are done.
 
         Meanwhile no message that depends on this node's disk is sent; it continues by itself.
         """
-        ...
 
     def judge_peer(self, hello: Hello) -> str | None:
         """Return why an authenticated node is refused; None: it is a peer.
@@ -66,7 +61,7 @@ class Observer(Protocol):
         The reason contains its remedy: it is sent to that node, and logged there. Raises
         NodeRemoved for a node that was removed from the cluster for good: it ends when it is told.
         """
-        ...
+        return None
 
     def peer_up(self, node: NodeId, boot_id: int) -> None:
         """Handle a new connection; `Host.send` reaches that node from now on.
@@ -74,15 +69,12 @@ class Observer(Protocol):
         Its Hello (address, disk) is `Host.peer_hello`; a node that was unknown until now is a peer
         from now on.
         """
-        ...
 
     def peer_down(self, node: NodeId) -> None:
         """Handle a broken connection: messages sent and not answered may be lost."""
-        ...
 
     def peer_suspected(self, node: NodeId) -> None:
         """Handle a suspicion: nothing was received for too long."""
-        ...
 
     def peer_gone(self, node: NodeId) -> None:
         """Handle the end of a suspected node's process: its port refuses connections.
@@ -90,60 +82,9 @@ class Observer(Protocol):
         Comes after `peer_suspected`, perhaps much later. A firewall that refuses with resets looks
         the same; one that sends ICMP messages does not.
         """
-        ...
 
     def peer_back(self, node: NodeId) -> None:
         """Handle the end of a suspicion; the process may be the same or a new one."""
-        ...
 
     def peer_restarted(self, node: NodeId, old_boot_id: int, new_boot_id: int) -> None:
         """Handle a new process of a node, before `peer_up`: the old one's memory is lost."""
-        ...
-
-
-class NullObserver:
-    """A base class for observers; every callback does nothing."""
-
-    def applied(
-        self, group: GroupId, meta: Meta, data: bytes, applied: Applied, leading: bool
-    ) -> None:
-        """Nothing."""
-
-    def leader_changed(
-        self, group: GroupId, leader: NodeId | None, term: Term, leading: bool
-    ) -> None:
-        """Nothing."""
-
-    def became_leader(self, group: GroupId, effects: tuple[Any, ...]) -> None:
-        """Nothing."""
-
-    def restored(self, group: GroupId) -> None:
-        """Nothing."""
-
-    def members_changed(self, group: GroupId, membership: Membership) -> None:
-        """Nothing."""
-
-    def disk_full(self, full: bool) -> None:
-        """Nothing."""
-
-    def judge_peer(self, hello: Hello) -> str | None:
-        """Accept every node."""
-        return None
-
-    def peer_up(self, node: NodeId, boot_id: int) -> None:
-        """Nothing."""
-
-    def peer_down(self, node: NodeId) -> None:
-        """Nothing."""
-
-    def peer_suspected(self, node: NodeId) -> None:
-        """Nothing."""
-
-    def peer_gone(self, node: NodeId) -> None:
-        """Nothing."""
-
-    def peer_back(self, node: NodeId) -> None:
-        """Nothing."""
-
-    def peer_restarted(self, node: NodeId, old_boot_id: int, new_boot_id: int) -> None:
-        """Nothing."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from warren_raft.core.quorum import majority
 from warren_raft.runtime.disk_watch import Condition, DiskWatch
 from warren_raft.runtime.group import Group
+from warren_raft.storage.log_files import ReadWatch
 from warren_raft.storage.log_store import LogStore
-from warren_raft.storage.read_watch import ReadWatch
 from warren_raft.types import GroupId, NodeId
 
 log = logging.getLogger("warren.raft")

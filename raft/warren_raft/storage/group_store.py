@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from warren_raft.storage.entry_index import EntryIndex
 from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.format import EntryParts
-from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.group_log import GroupLog, Memtable
 from warren_raft.storage.log_files import LogFiles
-from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.snapshot import Base, Position, Snapshot
 from warren_raft.storage.wal import Place, Wal
 from warren_raft.types import Entry, HardState, Index, Term

@@ -19,7 +19,6 @@ from warren_raft.storage.format import (
 )
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.identity import Directory
-from warren_raft.storage.read_watch import ReadWatch
 from warren_raft.storage.recovery import Recovered
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.storage.snapshot import decode as decode_snapshot
@@ -32,6 +31,35 @@ RUN_BYTES_MAX = 1 << 20
 """The most that one read of neighbours takes from a file; a longer entry is read alone."""
 GAP_BYTES_MAX = 8 << 10
 """Neighbours may have so much of other groups between them: to copy it costs less than a read."""
+
+
+class ReadWatch:
+    """A context manager that measures reads on the loop's thread: `with watch: read()`.
+
+    Such a read cannot be moved to another thread like a write: its caller needs the bytes to
+    continue. While the disk does not answer, the loop is blocked, and other nodes suspect this one.
+
+    since_ms  when the read in progress began; None: there is none. May be read by any thread
+    clock_ms  a monotonic clock
+    """
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        self._clock_ms = clock_ms
+        self._longest_ms = 0
+        self.since_ms: int | None = None
+
+    def __enter__(self) -> None:
+        self.since_ms = self._clock_ms()
+
+    def __exit__(self, *error: object) -> None:
+        began_ms, self.since_ms = self.since_ms, None
+        assert began_ms is not None, "exit without enter"
+        self._longest_ms = max(self._longest_ms, self._clock_ms() - began_ms)
+
+    def take_ms(self) -> int:
+        """Return how long the longest read since the last call took."""
+        longest_ms, self._longest_ms = self._longest_ms, 0
+        return longest_ms
 
 
 class LogFiles:

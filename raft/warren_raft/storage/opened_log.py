@@ -10,9 +10,9 @@ from pathlib import Path
 from warren_raft.storage import quarantine
 from warren_raft.storage.errors import GroupAlone, LogDamaged, LogOfOtherVersion
 from warren_raft.storage.files import Files
+from warren_raft.storage.group_log import Memtable
 from warren_raft.storage.identity import Directory, draw_disk, open_directory
 from warren_raft.storage.log_files import LogFiles
-from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.recovery import MayHeal, Recovered, recover
 from warren_raft.types import NodeId
 

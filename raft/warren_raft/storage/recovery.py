@@ -22,17 +22,53 @@ from warren_raft.storage.format import (
     decode_head,
     decode_record,
 )
-from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.group_log import GroupLog, Memtable
 from warren_raft.storage.identity import Directory
-from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.recovered_group import RecoveredGroup
 from warren_raft.storage.segment import SegmentIndex
 from warren_raft.storage.wal import LogEnd, Place, file_name, file_number
-from warren_raft.storage.wal_retention import FileUse
 from warren_raft.types import GroupId, HardState
 
 MayHeal = Callable[[GroupId, bytes], bool]
 """Whether other members have that group, according to its GROUP_CREATED: (group, created)."""
+
+
+class FileUse:
+    """The existing groups with records in each WAL file that must be replayed."""
+
+    __slots__ = ("live",)
+
+    def __init__(self) -> None:
+        self.live: dict[int, set[GroupId]] = {}
+
+    def add_file(self, file: int) -> None:
+        """Add a file."""
+        self.live.setdefault(file, set())
+
+    def mention(self, file: int, group: GroupId) -> None:
+        """Record that the file has a record of that group."""
+        self.live[file].add(group)
+
+    def end(self, group: GroupId) -> None:
+        """Drop a group that was deleted: its records are void."""
+        for groups in self.live.values():
+            groups.discard(group)
+
+    def unneeded(self, current: int) -> list[int]:
+        """Return the oldest files, below `current`, without a record of an existing group.
+
+        Only from the oldest on: numbers are without gaps, so that a missing file is detected.
+        """
+        gone: list[int] = []
+        for file in sorted(self.live):
+            if file >= current or self.live[file]:
+                break
+            gone.append(file)
+        return gone
+
+    def remove(self, file: int) -> None:
+        """Forget a file."""
+        del self.live[file]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.observer import NullObserver
+from warren_raft.runtime.observer import Observer
 
 WINDOW = 16
 GROUP = 1
@@ -46,7 +46,7 @@ class Commands:
         return ()
 
 
-class Proposer(NullObserver):
+class Proposer(Observer):
     """Keeps WINDOW commands under way while this node leads and the test wants it."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.observer import NullObserver
+from warren_raft.runtime.observer import Observer
 
 NODES = ("a", "b", "c")
 UNDISTURBED_MS = 60_000
@@ -47,7 +47,7 @@ class Listing:
         return ()
 
 
-class Recorder(NullObserver):
+class Recorder(Observer):
     """Writes down what it hears."""
 
     def __init__(self) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from tests.raft.runtime.kit import Cluster
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.host import Host
-from warren_raft.runtime.observer import NullObserver
+from warren_raft.runtime.observer import Observer
 from warren_raft.types import GroupId
 
 
-class Tell(NullObserver):
+class Tell(Observer):
     """On the leader: tells the follower of each entry that it should have, as soon as applied."""
 
     def __init__(self, cluster: Cluster, to: str) -> None:

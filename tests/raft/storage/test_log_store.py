@@ -12,8 +12,7 @@ import pytest
 from tests.raft.storage.kit import WAIT_S, Disk, vote, wal_files
 from warren_raft.storage.errors import LogDamaged, WriteFailed
 from warren_raft.storage.files import Files
-from warren_raft.storage.group_log import GroupLog
-from warren_raft.storage.memtable import ENTRY_OVERHEAD_BYTES, Memtable
+from warren_raft.storage.group_log import ENTRY_OVERHEAD_BYTES, GroupLog, Memtable
 from warren_raft.types import Entry, EntryKind, HardState
 
 

@@ -15,8 +15,8 @@ from tests.raft.storage.test_compaction_crash import StoppingFiles
 from warren_raft.storage.errors import GroupAlone, LogDamaged, LogOfOtherVersion
 from warren_raft.storage.files import Files
 from warren_raft.storage.framed_file import SEAL_HEADER_BYTES, seal
+from warren_raft.storage.group_log import ENTRY_OVERHEAD_BYTES
 from warren_raft.storage.log_store import LogStore
-from warren_raft.storage.memtable import ENTRY_OVERHEAD_BYTES
 from warren_raft.storage.opened_log import OpenedLog, open_log
 from warren_raft.storage.quarantine import REASON_FILE
 from warren_raft.storage.rewrite import write_snapshots

@@ -6,8 +6,8 @@ from sim.whole.files import MemoryFiles
 from sim.whole.process import DATA_DIR, Machine
 from warren_raft.storage import synced_mark
 from warren_raft.storage.errors import StorageError
+from warren_raft.storage.group_log import Memtable
 from warren_raft.storage.identity import SYNCED, WAL, Directory, open_directory
-from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.recovery import recover
 from warren_raft.storage.wal import file_name
 

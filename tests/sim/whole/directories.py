@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from sim.checkers import Violation, require
 from sim.whole.process import DATA_DIR, Machine
 from warren_raft.errors import StorageError
-from warren_raft.storage.group_log import GroupLog
+from warren_raft.storage.group_log import GroupLog, Memtable
 from warren_raft.storage.identity import open_directory
-from warren_raft.storage.memtable import Memtable
 from warren_raft.storage.recovery import Recovered, recover
 from warren_raft.types import HardState
 

@@ -384,6 +384,7 @@ class Process:
         self.host = self.cluster.host
 
     def _host(self, observer: Observer, on_message: MessageHandler) -> Host:
+        ear: Any = Ear(self, observer)
         machine, world = self.machine, self.world
         host = Host(
             HostConfig(
@@ -403,7 +404,7 @@ class Process:
                 retained_bytes_max=world.profile.retained_bytes_max,
             ),
             self.loop,
-            Ear(self, observer),
+            ear,
             on_message,
             machine.files,
             machine.rng,

@@ -10,7 +10,7 @@ import msgspec
 
 from warren_raft.errors import PeerError
 from warren_raft.messages import AnyRaftMessage
-from warren_raft.runtime.config import HostConfig
+from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.loop import Loop, LoopTimer
 from warren_raft.runtime.net import codec
 from warren_raft.runtime.net.handshake import (
@@ -36,56 +36,71 @@ _proof = msgspec.msgpack.Decoder(Proof)
 _refused = msgspec.msgpack.Decoder(HandshakeRefused)
 
 
+class TransportOwner(Protocol):
+    """The callbacks of the transport."""
+
+    def greeting(self, to: NodeId) -> Hello:
+        """Return this node's Hello to that one, with a fresh nonce."""
+
+    def judge(self, hello: Hello) -> str | None:
+        """Return why an authenticated node is refused; None: it is a peer."""
+
+    def on_met(self, hello: Hello, address: Address) -> None:
+        """Handle the identity and address of a peer, perhaps a new one; `on_up` follows."""
+
+    def on_up(self, node: NodeId, boot_id: int) -> None:
+        """Handle an established connection, perhaps after an older one (after its `on_down`)."""
+
+    def on_down(self, node: NodeId) -> None:
+        """Handle the end of an established connection."""
+
+    def on_refused(self, node: NodeId) -> None:
+        """Handle a refused connection: nothing listens at the peer's address."""
+
+    def on_second(self, node: NodeId) -> None:
+        """Handle that peer's report that another process with this directory is connected."""
+
+    def on_removed(self, node: NodeId) -> None:
+        """Handle that peer's report that this node was removed from the cluster."""
+
+    def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
+        """Handle Raft messages, in the order in which they were sent."""
+
+    def on_message(self, node: NodeId, body: memoryview) -> None:
+        """An application message."""
+
+    def on_drained(self, node: NodeId) -> None:
+        """Take note that the connection with that peer is not congested, or has ended."""
+
+    def position(self) -> int:
+        """Return the last write of this node's log that is on its disk."""
+
+    def on_position(self, node: NodeId, disk: int, write: int, boot: int) -> None:
+        """Record that the peer's process `boot` has that write of its log on that disk."""
+
+    def on_condition(self, node: NodeId, condition: int) -> None:
+        """Handle the condition of the peer's disk, see `codec`."""
+
+
 class ConnectionOwner(Protocol):
-    """The callbacks of a connection."""
+    """The owner of the connections, and theirs: `owner` is told what comes once one is up."""
 
     config: HostConfig
     key: bytes
     tls: PeerTls | None
-
-    def greeting(self, to: NodeId) -> Hello:
-        """Return this node's Hello to that one, with a fresh nonce."""
-        ...
+    owner: TransportOwner
 
     def admit(self, connection: PeerConnection, hello: Hello) -> None:
         """Handle the proof of a call; raises CrossedCalls when this side's call continues."""
-        ...
-
-    def judge(self, hello: Hello) -> None:
-        """Raise PeerRefused unless that authenticated node may be a peer."""
-        ...
 
     def established(self, connection: PeerConnection) -> None:
         """Handle the end of the handshake."""
-        ...
-
-    def received_raft(self, connection: PeerConnection, messages: list[AnyRaftMessage]) -> None:
-        """Handle Raft messages."""
-        ...
-
-    def received_message(self, connection: PeerConnection, body: memoryview) -> None:
-        """Handle an application message."""
-        ...
-
-    def received_condition(self, connection: PeerConnection, condition: int) -> None:
-        """Handle the condition of the peer's disk, see `codec`."""
-        ...
-
-    def received_position(self, connection: PeerConnection, write: int) -> None:
-        """Handle the position of the peer's log on its disk."""
-        ...
 
     def drained(self, connection: PeerConnection) -> None:
         """Take note that the connection is congested no more."""
-        ...
-
-    def position(self) -> int:
-        """Return the last write of this node's log that is on its disk."""
-        ...
 
     def ended(self, connection: PeerConnection, error: Exception | None) -> None:
         """Handle the end of the connection; called once, established or not."""
-        ...
 
 
 def _peer_host(sock: socket.socket) -> str:
@@ -124,7 +139,7 @@ class PeerConnection:
         self.stream = self._stream(loop, sock)
         self._timer: LoopTimer = loop.call_later(config.handshake_ms_max, self._too_slow)
         if to is not None:
-            self._own = owner.greeting(to)
+            self._own = owner.owner.greeting(to)
             self._send(codec.HELLO, self._own)
 
     def _stream(self, loop: Loop, sock: socket.socket) -> Stream:
@@ -163,7 +178,7 @@ class PeerConnection:
         Return whether the connection is congested now.
         """
         buffers = codec.encode_raft(messages)
-        position = self._owner.position()
+        position = self._owner.owner.position()
         if position != self._told:
             self._told = position
             buffers.insert(0, codec.position_frame(position))
@@ -184,7 +199,7 @@ class PeerConnection:
         self.sent_something = False
 
     def _tell_position(self) -> None:
-        position = self._owner.position()
+        position = self._owner.owner.position()
         if position != self._told:
             self._told = position
             self._write([codec.position_frame(position)])
@@ -231,16 +246,18 @@ class PeerConnection:
         if self.stream.closed:
             return
         if self.up:
+            told, node, hello = self._owner.owner, self.node, self.hello
+            assert node is not None and hello is not None
             if kind == codec.RAFT:
-                self._owner.received_raft(self, codec.decode_raft(body))
+                told.on_raft(node, codec.decode_raft(body))
             elif kind == codec.MESSAGE:
-                self._owner.received_message(self, body)
+                told.on_message(node, body)
             elif kind != codec.HEARTBEAT:
                 raise codec.BadFrame(f"a frame of kind {kind} on an established connection")
             elif (write := codec.position(body)) is not None:
-                self._owner.received_position(self, write)
+                told.on_position(node, hello.disk, write, self.boot_id)
             elif len(body):
-                self._owner.received_condition(self, body[0])
+                told.on_condition(node, body[0])
             return
         try:
             self._shake(kind, body)
@@ -271,7 +288,7 @@ class PeerConnection:
 
     def _greeted(self, hello: Hello) -> None:
         if self._own is None:
-            self._own = self._owner.greeting(hello.node)
+            self._own = self._owner.owner.greeting(hello.node)
         check_names(hello)
         self.claimed = hello.node
         check_hello(hello, self._own)
@@ -291,16 +308,21 @@ class PeerConnection:
         key = self._owner.key
         if self._initiator:
             check_proof(proof, key, "acceptor", own, other)
-            self._owner.judge(other)
+            self._judge(other)
             self.boot_id = other.boot_id
             self.stream.send(codec.frame(codec.WELCOME, b""))
             self._established()
             return
         check_proof(proof, key, "initiator", other, own)
         self._owner.admit(self, other)
-        self._owner.judge(other)
+        self._judge(other)
         self.boot_id = other.boot_id
         self._send(codec.PROOF, prove(key, "acceptor", other, own))
+
+    def _judge(self, other: Hello) -> None:
+        reason = self._owner.owner.judge(other)
+        if reason is not None:
+            raise PeerRefused(reason)
 
     def _established(self) -> None:
         self._timer.cancel()

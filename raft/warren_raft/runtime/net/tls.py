@@ -15,7 +15,7 @@ from typing import Any
 
 from warren_raft.errors import PeerError
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.net.stream import Buffer, Stream
+from warren_raft.runtime.net.stream import Buffer, Stream, _nothing
 from warren_wire.quoting import quoted
 
 RECORD_BYTES_MAX = 16 << 10
@@ -345,7 +345,3 @@ _REASONS_CLIENT = {
     "WRONG_VERSION_NUMBER": "the other side does not speak TLS; give both the same settings",
     "UNSUPPORTED_PROTOCOL": "the other side speaks only TLS versions below 1.2; upgrade it",
 }
-
-
-def _nothing(_: object) -> None:
-    """Ignore a callback: a closed stream calls this."""

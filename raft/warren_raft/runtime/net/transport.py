@@ -5,15 +5,16 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final
 
 from warren_raft.address_shares import shared_address
 from warren_raft.messages import AnyRaftMessage
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.loop import Listener, Loop, LoopTimer
 from warren_raft.runtime.net.call_table import Act, Calls, CallState, Event
-from warren_raft.runtime.net.connection import PeerConnection
+from warren_raft.runtime.net.connection import PeerConnection, TransportOwner
 from warren_raft.runtime.net.dial import Connector
 from warren_raft.runtime.net.handshake import (
     CrossedCalls,
@@ -24,7 +25,6 @@ from warren_raft.runtime.net.handshake import (
 )
 from warren_raft.runtime.net.peer_port import PeerPort
 from warren_raft.runtime.net.peer_tls import PeerTls
-from warren_raft.runtime.net.said import SaidOnce
 from warren_raft.runtime.net.stream import Buffer
 from warren_raft.types import NodeId
 
@@ -32,66 +32,39 @@ log = logging.getLogger("warren.raft")
 
 STARTING_MS = 10_000
 """Of a node in which a peer that cannot be reached is no warning."""
+REPEAT_MS: Final = 600_000
+"""A line that stays true is logged again after that long."""
+SUBJECTS_MAX: Final = 256
+TEXTS_MAX: Final = 8
+"""Of one subject: a peer at two addresses, called by turns, has two."""
 
 
-class TransportOwner(Protocol):
-    """The callbacks of the transport."""
+class SaidOnce:
+    """What was logged about connections that are attempted again and again: once per change.
 
-    def greeting(self, to: NodeId) -> Hello:
-        """Return this node's Hello to that one, with a fresh nonce."""
-        ...
+    Of too many subjects, the one logged longest ago is forgotten.
+    """
 
-    def judge(self, hello: Hello) -> str | None:
-        """Return why an authenticated node is refused; None: it is a peer."""
-        ...
+    def __init__(self) -> None:
+        self._said: OrderedDict[str, dict[str, int]] = OrderedDict()
 
-    def on_met(self, hello: Hello, address: Address) -> None:
-        """Handle the identity and address of a peer, perhaps a new one; `on_up` follows."""
-        ...
+    def news(self, subject: str, text: str, now_ms: int) -> bool:
+        """Return whether to log the text: it was not since `forget`, or long ago."""
+        texts = self._said.setdefault(subject, {})
+        self._said.move_to_end(subject)
+        if len(self._said) > SUBJECTS_MAX:
+            self._said.popitem(last=False)
+        if text in texts and now_ms - texts[text] < REPEAT_MS:
+            return False
+        texts.pop(text, None)
+        texts[text] = now_ms
+        if len(texts) > TEXTS_MAX:
+            del texts[next(iter(texts))]
+        return True
 
-    def on_up(self, node: NodeId, boot_id: int) -> None:
-        """Handle an established connection, perhaps after an older one (after its `on_down`)."""
-        ...
-
-    def on_down(self, node: NodeId) -> None:
-        """Handle the end of an established connection."""
-        ...
-
-    def on_refused(self, node: NodeId) -> None:
-        """Handle a refused connection: nothing listens at the peer's address."""
-        ...
-
-    def on_second(self, node: NodeId) -> None:
-        """Handle that peer's report that another process with this directory is connected."""
-        ...
-
-    def on_removed(self, node: NodeId) -> None:
-        """Handle that peer's report that this node was removed from the cluster."""
-        ...
-
-    def on_raft(self, node: NodeId, messages: list[AnyRaftMessage]) -> None:
-        """Handle Raft messages, in the order in which they were sent."""
-        ...
-
-    def on_message(self, node: NodeId, body: memoryview) -> None:
-        """An application message."""
-        ...
-
-    def on_drained(self, node: NodeId) -> None:
-        """Take note that the connection with that peer is not congested, or has ended."""
-        ...
-
-    def position(self) -> int:
-        """Return the last write of this node's log that is on its disk."""
-        ...
-
-    def on_position(self, node: NodeId, disk: int, write: int, boot: int) -> None:
-        """Record that the peer's process `boot` has that write of its log on that disk."""
-        ...
-
-    def on_condition(self, node: NodeId, condition: int) -> None:
-        """Handle the condition of the peer's disk, see `codec`."""
-        ...
+    def forget(self, subject: str) -> None:
+        """Log the next line about it in any case: its condition has changed."""
+        self._said.pop(subject, None)
 
 
 class _Peer:
@@ -173,8 +146,7 @@ class Transport:
         self.tls: PeerTls | None = None
         self.boot_id = boot_id
         self._loop = loop
-        self._owner = owner
-        self.position = owner.position
+        self.owner = owner
         self._peers: dict[NodeId, _Peer] = {}
         self.peer_port = PeerPort(
             config, loop, lambda sock: PeerConnection(self, loop, sock, None), self._addresses
@@ -239,8 +211,8 @@ class Transport:
             self._down(node)
 
     def _down(self, node: NodeId) -> None:
-        self._owner.on_drained(node)
-        self._owner.on_down(node)
+        self.owner.on_drained(node)
+        self.owner.on_down(node)
 
     def _drop_call(self, peer: _Peer) -> None:
         """Abort this side's attempt to reach the peer, and no longer regard the peer's."""
@@ -370,7 +342,7 @@ class Transport:
             self._say(peer, f"cannot connect: {outcome.strerror or outcome}", level)
             self._step(peer, Event.FAILED)
             if outcome.errno == errno.ECONNREFUSED:
-                self._owner.on_refused(peer.node)
+                self.owner.on_refused(peer.node)
             return
         if peer.calls.step(Event.CONNECTED) == (Act.GREET,):
             peer.calling = PeerConnection(self, self._loop, outcome, peer.node)
@@ -428,16 +400,6 @@ class Transport:
         if peer.calls.attempt is CallState.CALLED:
             peer.called = connection
 
-    def greeting(self, to: NodeId) -> Hello:
-        """See ConnectionOwner."""
-        return self._owner.greeting(to)
-
-    def judge(self, hello: Hello) -> None:
-        """See ConnectionOwner."""
-        reason = self._owner.judge(hello)
-        if reason is not None:
-            raise PeerRefused(reason)
-
     # ------------------------------------------------------------ connections
 
     def established(self, connection: PeerConnection) -> None:
@@ -463,33 +425,13 @@ class Transport:
             self._down(peer.node)
         peer.delay_ms = self.config.reconnect_ms_min
         log.info("%s: connected with %s", self.config.node, peer.node)
-        self._owner.on_met(hello, told)
-        self._owner.on_up(peer.node, connection.boot_id)
-
-    def received_raft(self, connection: PeerConnection, messages: list[AnyRaftMessage]) -> None:
-        """See ConnectionOwner."""
-        assert connection.node is not None
-        self._owner.on_raft(connection.node, messages)
+        self.owner.on_met(hello, told)
+        self.owner.on_up(peer.node, connection.boot_id)
 
     def drained(self, connection: PeerConnection) -> None:
         """See ConnectionOwner."""
         if connection.up and connection.node is not None:
-            self._owner.on_drained(connection.node)
-
-    def received_position(self, connection: PeerConnection, write: int) -> None:
-        """See ConnectionOwner."""
-        assert connection.node is not None and connection.hello is not None
-        self._owner.on_position(connection.node, connection.hello.disk, write, connection.boot_id)
-
-    def received_condition(self, connection: PeerConnection, condition: int) -> None:
-        """See ConnectionOwner."""
-        assert connection.node is not None
-        self._owner.on_condition(connection.node, condition)
-
-    def received_message(self, connection: PeerConnection, body: memoryview) -> None:
-        """See ConnectionOwner."""
-        assert connection.node is not None
-        self._owner.on_message(connection.node, body)
+            self.owner.on_drained(connection.node)
 
     def ended(self, connection: PeerConnection, error: Exception | None) -> None:
         """See ConnectionOwner."""
@@ -506,9 +448,9 @@ class Transport:
             return
         refused = isinstance(error, PeerRefused)
         if isinstance(error, RefusedByPeer) and error.second:
-            self._owner.on_second(peer.node)
+            self.owner.on_second(peer.node)
         if isinstance(error, RefusedByPeer) and error.removed:
-            self._owner.on_removed(peer.node)
+            self.owner.on_removed(peer.node)
         if connection is peer.connection:
             peer.connection = None
             self._say(peer, f"connection lost: {error or 'closed by the peer'}")

@@ -17,7 +17,7 @@ from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.call_table import CallState
 from warren_raft.runtime.net.handshake import Hello
 from warren_raft.runtime.net.peer_port import PeerPort
-from warren_raft.runtime.net.said import REPEAT_MS, SUBJECTS_MAX, TEXTS_MAX, SaidOnce
+from warren_raft.runtime.net.transport import REPEAT_MS, SUBJECTS_MAX, TEXTS_MAX, SaidOnce
 
 LONG_MS = 600_000
 """Of a handshake: what a stranger holds is held until the test is over."""
