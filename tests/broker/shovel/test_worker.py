@@ -42,16 +42,16 @@ def test_a_destination_that_confirms_nothing_counts_as_blocked_after_a_while() -
         transfer: Any = SimpleNamespace(pending=2, blocked=False, refused=False)
         made._transfer = transfer
         for _ in range(round(worker.UNCONFIRMED_S / worker.REPORT_S)):
-            assert made._told.get("blocked_status", "running") == "running"
+            assert made._told is None or made._told.blocked_status == "running"
             made._tick()
-        assert made._told["blocked_status"] == "blocked"
+        assert made._told.blocked_status == "blocked"
         transfer.refused = True
         made._tick()
-        assert made._told["blocked_status"] == "refused"
+        assert made._told.blocked_status == "refused"
         transfer.refused = False
         made._progress.forwarded += 1
         made._tick()
-        assert made._told["blocked_status"] == "running"
+        assert made._told.blocked_status == "running"
 
 
 def _worker(node: socket.socket) -> worker.ShovelWorker:

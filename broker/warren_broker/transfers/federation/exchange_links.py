@@ -12,13 +12,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.link_logins import LinkLogins
 from warren_broker.transfers.federation.exchange_rules import MAX_HOPS
 from warren_broker.transfers.federation.link_supervisor import LinkSupervisor, upstream_of
 from warren_broker.transfers.shovel.process import BINDINGS, REMOVE
-from warren_broker.transfers.shovel.sealed_uris import UriSeal
 from warren_broker.transfers.shovel.static import shovel_owner
 from warren_broker.transfers.shovel.supervisor import Key, ManagedShovel
 from warren_machines.metadata.records import Parameter
@@ -41,17 +37,6 @@ class ExchangeLinks(LinkSupervisor):
 
     watch_ms = BINDINGS_MS
     kind = "exchange"
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        definitions: Definitions,
-        cluster_name: str,
-        logins: LinkLogins,
-        seal: UriSeal,
-    ) -> None:
-        super().__init__(cluster, definitions, cluster_name, logins, seal)
-        self._told_bindings: dict[Key, object] = {}
 
     # ------------------------------------------------------------ which ones
 
@@ -121,7 +106,6 @@ class ExchangeLinks(LinkSupervisor):
 
     def leaving(self, key: Key, shovel: ManagedShovel) -> None:
         """See Supervisor: unless another node runs it now, its queue upstream goes, too."""
-        self._told_bindings.pop(key, None)
         kept = shovel.parameter.value["upstream"].get("resource-cleanup-mode") == CLEANUP_NEVER
         if not kept and shovel.process is not None and key not in dict(self._all()):
             shovel.process.tell_all(REMOVE)
@@ -130,17 +114,17 @@ class ExchangeLinks(LinkSupervisor):
 
     def watch(self) -> None:
         """Tell each process the bindings of its exchange, when they are others than before."""
-        for key, shovel in self._here.items():
+        for shovel in self._here.values():
             if shovel.process is None:
                 continue
             vhost, exchange = shovel.parameter.vhost, shovel.parameter.value["exchange"]
             scope = self._definitions.state.scopes.get(vhost)
             if scope is None:
                 continue
-            now = (shovel.process, id(scope), scope.source_versions.get(exchange, 0))
-            if self._told_bindings.get(key) == now:
+            now = (id(scope), scope.source_versions.get(exchange, 0))
+            if shovel.told == now:
                 continue
-            self._told_bindings[key] = now
+            shovel.told = now
             bound = [
                 (each.routing_key, plain(each.arguments))
                 for each in scope.bindings.get(exchange, {}).values()

@@ -9,12 +9,8 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
-from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.link_logins import LinkLogins
 from warren_broker.transfers.federation.link_supervisor import LinkSupervisor, upstream_of
 from warren_broker.transfers.shovel.process import FETCH, PAUSE
-from warren_broker.transfers.shovel.sealed_uris import UriSeal
 from warren_broker.transfers.shovel.supervisor import Key
 from warren_machines.metadata.records import Parameter, QueueRecord
 from warren_machines.metadata.upstreams import Upstream, transfer_of, upstreams_of
@@ -42,17 +38,6 @@ class FederationLinks(LinkSupervisor):
 
     watch_ms = DEMAND_MS
     kind = "queue"
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        definitions: Definitions,
-        cluster_name: str,
-        logins: LinkLogins,
-        seal: UriSeal,
-    ) -> None:
-        super().__init__(cluster, definitions, cluster_name, logins, seal)
-        self._told_demand: dict[Key, tuple[object, bool]] = {}
 
     # ------------------------------------------------------------ which ones
 
@@ -98,17 +83,13 @@ class FederationLinks(LinkSupervisor):
 
     def watch(self) -> None:
         """Tell each process when the demand of its queue has changed."""
-        told, self._told_demand = self._told_demand, {}
-        for key, link in self._here.items():
+        for link in self._here.values():
             if link.process is None:
                 continue
-            now = (link.process, self._demand(link.parameter.value["group"]))
-            before = told.get(key)
-            if before is None or before[0] is not link.process:
-                before = (link.process, False)  # a process begins without demand
-            if before != now and link.process.tell(FETCH if now[1] else PAUSE):
-                before = now
-            self._told_demand[key] = before
+            now = self._demand(link.parameter.value["group"])
+            told = bool(link.told)  # a process begins without demand
+            if told != now and link.process.tell(FETCH if now else PAUSE):
+                link.told = now
 
     def _demand(self, group: int) -> bool:
         host = self._cluster.host

@@ -52,6 +52,7 @@ class ManagedShovel:
     ends      URIs of source and destination, with what they may do in this cluster
     basis     what that rested on at the last look
     names     with which its process logs in at this node
+    told      what `watch` has told its process last; None: nothing
     """
 
     parameter: Parameter
@@ -63,6 +64,7 @@ class ManagedShovel:
     ends: tuple[LinkEnd, ...] = ()
     basis: Any = None
     names: tuple[str, ...] = ()
+    told: object = None
 
 
 def _is_another(known: ManagedShovel, parameter: Parameter) -> bool:
@@ -308,6 +310,7 @@ class Supervisor(ABC):
             "relay": self._relay(shovel.parameter),
             "logins": self._logins_of(shovel),
         }
+        shovel.told = None
         try:
             shovel.process = ShovelProcess(
                 self._cluster.loop,
@@ -334,16 +337,11 @@ class Supervisor(ABC):
         before, parameter = shovel.info, shovel.parameter
         if status.state == RUNNING:
             shovel.failures = 0
-        shovel.info = msgspec.structs.replace(
-            before,
-            state=RUNNING if status.state == DONE else status.state,
-            reason=status.reason,
-            forwarded=status.forwarded,
-            remaining=status.remaining,
-            pending=status.pending,
-            blocked_status=status.blocked_status,
-            access_refused=status.access_refused,
-        )
+        said = msgspec.structs.asdict(status)
+        del said["final"]
+        if status.state == DONE:
+            said["state"] = RUNNING
+        shovel.info = msgspec.structs.replace(before, **said)
         if status.state == DONE:
             self.done(shovel)
         elif status.reason and status.reason != before.reason:

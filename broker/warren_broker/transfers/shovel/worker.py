@@ -21,7 +21,7 @@ import msgspec
 from pika.adapters.select_connection import IOLoop
 
 from warren_broker.transfers.federation.exchange_rules import Bound, ClusterExchange, ExchangeLink
-from warren_broker.transfers.shovel.process import BINDINGS, FETCH, REMOVE
+from warren_broker.transfers.shovel.process import BINDINGS, FETCH, REMOVE, WorkerStatus
 from warren_broker.transfers.shovel.transfer import LinkOptions, ShovelProgress, Transfer
 from warren_wire.admin.shovels import DONE, RUNNING, STARTING, TERMINATED
 from warren_wire.errors import Refusal
@@ -84,7 +84,7 @@ class ShovelWorker:
         self._still, self._forwarded = 0, 0
         self._state, self._reason, self._final = STARTING, "", False
         self._access_refused = False
-        self._told: dict[str, Any] = {}
+        self._told: WorkerStatus | None = None
         self._ending = False
 
     def run(self) -> None:
@@ -213,20 +213,20 @@ class ShovelWorker:
 
     def _tell(self) -> None:
         transfer = self._transfer
-        told = {
-            "state": self._state,
-            "reason": self._reason,
-            "final": self._final,
-            "access_refused": self._access_refused,
-            "forwarded": self._progress.forwarded,
-            "remaining": self._progress.remaining,
-            "pending": 0 if transfer is None else transfer.pending,
-            "blocked_status": _blocked(transfer, self._still * REPORT_S >= UNCONFIRMED_S),
-        }
+        told = WorkerStatus(
+            self._state,
+            self._reason,
+            self._final,
+            self._progress.forwarded,
+            self._progress.remaining,
+            0 if transfer is None else transfer.pending,
+            _blocked(transfer, self._still * REPORT_S >= UNCONFIRMED_S),
+            self._access_refused,
+        )
         if told != self._told:
             self._told = told
             try:
-                self._node.sendall(json.dumps(told).encode() + b"\n")
+                self._node.sendall(msgspec.json.encode(told) + b"\n")
             except OSError:
                 self._ending = True  # the node has ended; the loop finds the end of the stream
 
