@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from threading import RLock
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from warren.errors import (
     AccessRefused,
@@ -39,8 +39,11 @@ LINKS_AHEAD_MAX = 32
 CLOSE_S = 1.0
 
 
-class Attempts(Protocol):
-    """What is told of the attempts of a connection, while a call waits for one to succeed."""
+class Attempts:
+    """What is told of the attempts of a connection, while a call waits for one to succeed.
+
+    It takes no notice of them.
+    """
 
     def trying(self, host: Host, ends: float) -> None:
         """A node is connected to; the call gives up at `ends` (time.monotonic)."""
@@ -87,7 +90,7 @@ class Connection:
         self.name = name
         self.lock = RLock()
         self._secrets = secrets
-        self._attempts = attempts
+        self._attempts = attempts or Attempts()
         self._reached = False
         self._wire: Wire | None = None
         self._pid = os.getpid()
@@ -233,11 +236,9 @@ class Connection:
         try:
             answer = operation(wire, deadline)
         except Unavailable as error:
-            if self._attempts is not None:
-                self._attempts.failed(wire.host, error, deadline)
+            self._attempts.failed(wire.host, error, deadline)
             raise
-        if self._attempts is not None:
-            self._attempts.answered(wire.host)
+        self._attempts.answered(wire.host)
         return answer
 
     def stream(self, source: Callable[[], str], *, resumable: bool = True) -> Iterator[memoryview]:
@@ -317,16 +318,13 @@ class Connection:
         if secrets is not None:
             address = replace(address, password=secrets.current())
         limit = min(deadline, time.monotonic() + address.connect_timeout_s)
-        if self._attempts is not None:
-            self._attempts.trying(host, deadline)
+        self._attempts.trying(host, deadline)
         try:
             wire = self._open(host, address, limit)
         except Unavailable as error:
-            if self._attempts is not None:
-                self._attempts.unreached(host, error)
+            self._attempts.unreached(host, error)
             raise
-        if self._attempts is not None:
-            self._attempts.reached(host)
+        self._attempts.reached(host)
         self._refused.clear()
         self._turn -= 1
         self._wire = wire

@@ -1,7 +1,7 @@
 """The methods of AMQP 0.9.1 with RabbitMQ's extensions.
 
-One class per method: class id, method id, and the fields in wire order with their wire types as
-annotations. Everything else is derived from that when the module is imported: the value classes by
+One class per method: its fields in wire order with their wire types as annotations; the ids are in
+one table. Everything else is derived from that when the module is imported: the value classes by
 msgspec, the methods' names from the classes' names, the encoder and the decoder by `codec`.
 """
 
@@ -22,6 +22,38 @@ LongStr: TypeAlias = Annotated[bytes, "longstr"]
 Table: TypeAlias = Annotated[dict[str, Any], "table"]
 
 _WORDS = re.compile("[A-Z][a-z]*")
+_IDS = """
+connection 10: start 10, start_ok 11, secure 20, secure_ok 21, tune 30, tune_ok 31, open 40,
+    open_ok 41, close 50, close_ok 51, blocked 60, unblocked 61, update_secret 70,
+    update_secret_ok 71
+channel 20: open 10, open_ok 11, flow 20, flow_ok 21, close 40, close_ok 41
+access 30: request 10, request_ok 11
+exchange 40: declare 10, declare_ok 11, delete 20, delete_ok 21, bind 30, bind_ok 31, unbind 40,
+    unbind_ok 51
+queue 50: declare 10, declare_ok 11, bind 20, bind_ok 21, purge 30, purge_ok 31, delete 40,
+    delete_ok 41, unbind 50, unbind_ok 51
+basic 60: qos 10, qos_ok 11, consume 20, consume_ok 21, cancel 30, cancel_ok 31, publish 40,
+    return 50, deliver 60, get 70, get_ok 71, get_empty 72, ack 80, reject 90,
+    recover_async 100, recover 110, recover_ok 111, nack 120
+tx 90: select 10, select_ok 11, commit 20, commit_ok 21, rollback 30, rollback_ok 31
+confirm 85: select 10, select_ok 11
+"""
+"""Class ids, with the ids of each class's methods."""
+
+
+def _codes() -> dict[str, int]:
+    """Return class id << 16 | method id by a method's name."""
+    found: dict[str, int] = {}
+    for row in _IDS.replace("\n    ", " ").strip().splitlines():
+        of, _, methods = row.partition(": ")
+        name, number = of.split()
+        for each in methods.split(", "):
+            method, own = each.split()
+            found[f"{name}.{method}"] = int(number) << 16 | int(own)
+    return found
+
+
+_CODES = _codes()
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -33,6 +65,7 @@ class Method(msgspec.Struct, frozen=True):
     def __init_subclass__(cls) -> None:
         first, *rest = _WORDS.findall(cls.__name__)
         cls.name = f"{first}.{'_'.join(rest)}".lower()
+        cls.code = _CODES[cls.name]
 
 
 # ------------------------------------------------------------------ connection (10)
@@ -41,7 +74,6 @@ class Method(msgspec.Struct, frozen=True):
 class ConnectionStart(Method, frozen=True):
     """Server: its properties and authentication mechanisms."""
 
-    code = 10 << 16 | 10
     version_major: Octet = 0
     version_minor: Octet = 9
     server_properties: Table = {}
@@ -52,7 +84,6 @@ class ConnectionStart(Method, frozen=True):
 class ConnectionStartOk(Method, frozen=True):
     """Client: its properties, the chosen mechanism and the credentials."""
 
-    code = 10 << 16 | 11
     client_properties: Table = {}
     mechanism: ShortStr = "PLAIN"
     response: LongStr = b""
@@ -62,21 +93,18 @@ class ConnectionStartOk(Method, frozen=True):
 class ConnectionSecure(Method, frozen=True):
     """Server: an authentication challenge."""
 
-    code = 10 << 16 | 20
     challenge: LongStr = b""
 
 
 class ConnectionSecureOk(Method, frozen=True):
     """Client: the response to the challenge."""
 
-    code = 10 << 16 | 21
     response: LongStr = b""
 
 
 class ConnectionTune(Method, frozen=True):
     """Server: the limits it proposes; heartbeat in seconds."""
 
-    code = 10 << 16 | 30
     channel_max: Short = 0
     frame_max: Long = 0
     heartbeat: Short = 0
@@ -85,7 +113,6 @@ class ConnectionTune(Method, frozen=True):
 class ConnectionTuneOk(Method, frozen=True):
     """Client: the limits in use from now on."""
 
-    code = 10 << 16 | 31
     channel_max: Short = 0
     frame_max: Long = 0
     heartbeat: Short = 0
@@ -94,7 +121,6 @@ class ConnectionTuneOk(Method, frozen=True):
 class ConnectionOpen(Method, frozen=True):
     """Client: select the vhost."""
 
-    code = 10 << 16 | 40
     virtual_host: ShortStr = "/"
     reserved_1: ShortStr = ""
     reserved_2: Bit = False
@@ -103,14 +129,12 @@ class ConnectionOpen(Method, frozen=True):
 class ConnectionOpenOk(Method, frozen=True):
     """Server: the vhost is selected."""
 
-    code = 10 << 16 | 41
     reserved_1: ShortStr = ""
 
 
 class ConnectionClose(Method, frozen=True):
     """Either: close the connection, with the reason."""
 
-    code = 10 << 16 | 50
     reply_code: Short = 200
     reply_text: ShortStr = ""
     class_id: Short = 0
@@ -120,34 +144,26 @@ class ConnectionClose(Method, frozen=True):
 class ConnectionCloseOk(Method, frozen=True):
     """Either: the connection is closed."""
 
-    code = 10 << 16 | 51
-
 
 class ConnectionBlocked(Method, frozen=True):
     """Server: a resource alarm is set; publishes are not read."""
 
-    code = 10 << 16 | 60
     reason: ShortStr = ""
 
 
 class ConnectionUnblocked(Method, frozen=True):
     """Server: the resource alarm is cleared."""
 
-    code = 10 << 16 | 61
-
 
 class ConnectionUpdateSecret(Method, frozen=True):
     """Client: a new password or token."""
 
-    code = 10 << 16 | 70
     new_secret: LongStr = b""
     reason: ShortStr = ""
 
 
 class ConnectionUpdateSecretOk(Method, frozen=True):
     """Server: the new secret is accepted."""
-
-    code = 10 << 16 | 71
 
 
 # ------------------------------------------------------------------ channel (20), access (30)
@@ -156,35 +172,30 @@ class ConnectionUpdateSecretOk(Method, frozen=True):
 class ChannelOpen(Method, frozen=True):
     """Client: open the channel."""
 
-    code = 20 << 16 | 10
     reserved_1: ShortStr = ""
 
 
 class ChannelOpenOk(Method, frozen=True):
     """Server: the channel is open."""
 
-    code = 20 << 16 | 11
     reserved_1: LongStr = b""
 
 
 class ChannelFlow(Method, frozen=True):
     """Either: stop or resume sending messages."""
 
-    code = 20 << 16 | 20
     active: Bit = True
 
 
 class ChannelFlowOk(Method, frozen=True):
     """Either: the flow setting is applied."""
 
-    code = 20 << 16 | 21
     active: Bit = True
 
 
 class ChannelClose(Method, frozen=True):
     """Either: close the channel, with the reason."""
 
-    code = 20 << 16 | 40
     reply_code: Short = 200
     reply_text: ShortStr = ""
     class_id: Short = 0
@@ -194,13 +205,10 @@ class ChannelClose(Method, frozen=True):
 class ChannelCloseOk(Method, frozen=True):
     """Either: the channel is closed."""
 
-    code = 20 << 16 | 41
-
 
 class AccessRequest(Method, frozen=True):
     """Client: request an access ticket (AMQP 0.8; answered, ignored)."""
 
-    code = 30 << 16 | 10
     realm: ShortStr = "/data"
     exclusive: Bit = False
     passive: Bit = True
@@ -212,7 +220,6 @@ class AccessRequest(Method, frozen=True):
 class AccessRequestOk(Method, frozen=True):
     """Server: an access ticket."""
 
-    code = 30 << 16 | 11
     ticket: Short = 1
 
 
@@ -222,7 +229,6 @@ class AccessRequestOk(Method, frozen=True):
 class ExchangeDeclare(Method, frozen=True):
     """Client: declare an exchange."""
 
-    code = 40 << 16 | 10
     reserved_1: Short = 0
     exchange: ShortStr = ""
     kind: ShortStr = "direct"
@@ -237,13 +243,10 @@ class ExchangeDeclare(Method, frozen=True):
 class ExchangeDeclareOk(Method, frozen=True):
     """Server: the exchange exists."""
 
-    code = 40 << 16 | 11
-
 
 class ExchangeDelete(Method, frozen=True):
     """Client: delete an exchange."""
 
-    code = 40 << 16 | 20
     reserved_1: Short = 0
     exchange: ShortStr = ""
     if_unused: Bit = False
@@ -253,13 +256,10 @@ class ExchangeDelete(Method, frozen=True):
 class ExchangeDeleteOk(Method, frozen=True):
     """Server: the exchange is deleted."""
 
-    code = 40 << 16 | 21
-
 
 class ExchangeBind(Method, frozen=True):
     """Client: bind the destination exchange to the source exchange."""
 
-    code = 40 << 16 | 30
     reserved_1: Short = 0
     destination: ShortStr = ""
     source: ShortStr = ""
@@ -271,13 +271,10 @@ class ExchangeBind(Method, frozen=True):
 class ExchangeBindOk(Method, frozen=True):
     """Server: the binding exists."""
 
-    code = 40 << 16 | 31
-
 
 class ExchangeUnbind(Method, frozen=True):
     """Client: remove a binding between exchanges."""
 
-    code = 40 << 16 | 40
     reserved_1: Short = 0
     destination: ShortStr = ""
     source: ShortStr = ""
@@ -289,8 +286,6 @@ class ExchangeUnbind(Method, frozen=True):
 class ExchangeUnbindOk(Method, frozen=True):
     """Server: the binding is removed. RabbitMQ's method id is 51."""
 
-    code = 40 << 16 | 51
-
 
 # ------------------------------------------------------------------ queue (50)
 
@@ -298,7 +293,6 @@ class ExchangeUnbindOk(Method, frozen=True):
 class QueueDeclare(Method, frozen=True):
     """Client: declare a queue; the server makes up a name when it is empty."""
 
-    code = 50 << 16 | 10
     reserved_1: Short = 0
     queue: ShortStr = ""
     passive: Bit = False
@@ -312,7 +306,6 @@ class QueueDeclare(Method, frozen=True):
 class QueueDeclareOk(Method, frozen=True):
     """Server: the queue's name, number of ready messages and of consumers."""
 
-    code = 50 << 16 | 11
     queue: ShortStr = ""
     message_count: Long = 0
     consumer_count: Long = 0
@@ -321,7 +314,6 @@ class QueueDeclareOk(Method, frozen=True):
 class QueueBind(Method, frozen=True):
     """Client: bind a queue to an exchange."""
 
-    code = 50 << 16 | 20
     reserved_1: Short = 0
     queue: ShortStr = ""
     exchange: ShortStr = ""
@@ -333,13 +325,10 @@ class QueueBind(Method, frozen=True):
 class QueueBindOk(Method, frozen=True):
     """Server: the binding exists."""
 
-    code = 50 << 16 | 21
-
 
 class QueuePurge(Method, frozen=True):
     """Client: drop the ready messages of a queue."""
 
-    code = 50 << 16 | 30
     reserved_1: Short = 0
     queue: ShortStr = ""
     no_wait: Bit = False
@@ -348,14 +337,12 @@ class QueuePurge(Method, frozen=True):
 class QueuePurgeOk(Method, frozen=True):
     """Server: number of messages purged."""
 
-    code = 50 << 16 | 31
     message_count: Long = 0
 
 
 class QueueDelete(Method, frozen=True):
     """Client: delete a queue."""
 
-    code = 50 << 16 | 40
     reserved_1: Short = 0
     queue: ShortStr = ""
     if_unused: Bit = False
@@ -366,14 +353,12 @@ class QueueDelete(Method, frozen=True):
 class QueueDeleteOk(Method, frozen=True):
     """Server: the queue is deleted, with that many messages."""
 
-    code = 50 << 16 | 41
     message_count: Long = 0
 
 
 class QueueUnbind(Method, frozen=True):
     """Client: remove a queue's binding."""
 
-    code = 50 << 16 | 50
     reserved_1: Short = 0
     queue: ShortStr = ""
     exchange: ShortStr = ""
@@ -384,8 +369,6 @@ class QueueUnbind(Method, frozen=True):
 class QueueUnbindOk(Method, frozen=True):
     """Server: the binding is removed."""
 
-    code = 50 << 16 | 51
-
 
 # ------------------------------------------------------------------ basic (60)
 
@@ -393,7 +376,6 @@ class QueueUnbindOk(Method, frozen=True):
 class BasicQos(Method, frozen=True):
     """Client: limit the number of unacknowledged deliveries."""
 
-    code = 60 << 16 | 10
     prefetch_size: Long = 0
     prefetch_count: Short = 0
     global_: Bit = False
@@ -402,13 +384,10 @@ class BasicQos(Method, frozen=True):
 class BasicQosOk(Method, frozen=True):
     """Server: the limit is set."""
 
-    code = 60 << 16 | 11
-
 
 class BasicConsume(Method, frozen=True):
     """Client: start a consumer on a queue."""
 
-    code = 60 << 16 | 20
     reserved_1: Short = 0
     queue: ShortStr = ""
     consumer_tag: ShortStr = ""
@@ -422,14 +401,12 @@ class BasicConsume(Method, frozen=True):
 class BasicConsumeOk(Method, frozen=True):
     """Server: the consumer is started, under this tag."""
 
-    code = 60 << 16 | 21
     consumer_tag: ShortStr = ""
 
 
 class BasicCancel(Method, frozen=True):
     """Client: cancel a consumer. Server: a consumer was cancelled."""
 
-    code = 60 << 16 | 30
     consumer_tag: ShortStr = ""
     no_wait: Bit = False
 
@@ -437,14 +414,12 @@ class BasicCancel(Method, frozen=True):
 class BasicCancelOk(Method, frozen=True):
     """Either: the consumer is cancelled."""
 
-    code = 60 << 16 | 31
     consumer_tag: ShortStr = ""
 
 
 class BasicPublish(Method, frozen=True):
     """Client: publish a message; its content follows."""
 
-    code = 60 << 16 | 40
     reserved_1: Short = 0
     exchange: ShortStr = ""
     routing_key: ShortStr = ""
@@ -455,7 +430,6 @@ class BasicPublish(Method, frozen=True):
 class BasicReturn(Method, frozen=True):
     """Server: a mandatory message was unroutable; its content follows."""
 
-    code = 60 << 16 | 50
     reply_code: Short = 312
     reply_text: ShortStr = "NO_ROUTE"
     exchange: ShortStr = ""
@@ -465,7 +439,6 @@ class BasicReturn(Method, frozen=True):
 class BasicDeliver(Method, frozen=True):
     """Server: a delivery to a consumer; its content follows."""
 
-    code = 60 << 16 | 60
     consumer_tag: ShortStr = ""
     delivery_tag: LongLong = 0
     redelivered: Bit = False
@@ -476,7 +449,6 @@ class BasicDeliver(Method, frozen=True):
 class BasicGet(Method, frozen=True):
     """Client: get one message from a queue."""
 
-    code = 60 << 16 | 70
     reserved_1: Short = 0
     queue: ShortStr = ""
     no_ack: Bit = False
@@ -485,7 +457,6 @@ class BasicGet(Method, frozen=True):
 class BasicGetOk(Method, frozen=True):
     """Server: the message; its content follows."""
 
-    code = 60 << 16 | 71
     delivery_tag: LongLong = 0
     redelivered: Bit = False
     exchange: ShortStr = ""
@@ -496,14 +467,12 @@ class BasicGetOk(Method, frozen=True):
 class BasicGetEmpty(Method, frozen=True):
     """Server: the queue has no ready message."""
 
-    code = 60 << 16 | 72
     reserved_1: ShortStr = ""
 
 
 class BasicAck(Method, frozen=True):
     """Client: acknowledge deliveries. Server: confirm publishes."""
 
-    code = 60 << 16 | 80
     delivery_tag: LongLong = 0
     multiple: Bit = False
 
@@ -511,7 +480,6 @@ class BasicAck(Method, frozen=True):
 class BasicReject(Method, frozen=True):
     """Client: reject one delivery."""
 
-    code = 60 << 16 | 90
     delivery_tag: LongLong = 0
     requeue: Bit = True
 
@@ -519,27 +487,22 @@ class BasicReject(Method, frozen=True):
 class BasicRecoverAsync(Method, frozen=True):
     """Client: redeliver all unacknowledged deliveries; no answer."""
 
-    code = 60 << 16 | 100
     requeue: Bit = False
 
 
 class BasicRecover(Method, frozen=True):
     """Client: redeliver all unacknowledged deliveries."""
 
-    code = 60 << 16 | 110
     requeue: Bit = False
 
 
 class BasicRecoverOk(Method, frozen=True):
     """Server: the deliveries are returned to their queues."""
 
-    code = 60 << 16 | 111
-
 
 class BasicNack(Method, frozen=True):
     """Client: reject deliveries. Server: publishes were not accepted."""
 
-    code = 60 << 16 | 120
     delivery_tag: LongLong = 0
     multiple: Bit = False
     requeue: Bit = True
@@ -551,47 +514,32 @@ class BasicNack(Method, frozen=True):
 class TxSelect(Method, frozen=True):
     """Client: make the channel transactional."""
 
-    code = 90 << 16 | 10
-
 
 class TxSelectOk(Method, frozen=True):
     """Server: the channel is transactional."""
-
-    code = 90 << 16 | 11
 
 
 class TxCommit(Method, frozen=True):
     """Client: commit the transaction."""
 
-    code = 90 << 16 | 20
-
 
 class TxCommitOk(Method, frozen=True):
     """Server: the transaction is committed."""
-
-    code = 90 << 16 | 21
 
 
 class TxRollback(Method, frozen=True):
     """Client: roll the transaction back."""
 
-    code = 90 << 16 | 30
-
 
 class TxRollbackOk(Method, frozen=True):
     """Server: the transaction is rolled back."""
-
-    code = 90 << 16 | 31
 
 
 class ConfirmSelect(Method, frozen=True):
     """Client: switch the channel to publisher confirms."""
 
-    code = 85 << 16 | 10
     no_wait: Bit = False
 
 
 class ConfirmSelectOk(Method, frozen=True):
     """Server: publishes are confirmed from now on."""
-
-    code = 85 << 16 | 11

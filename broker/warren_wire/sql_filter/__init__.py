@@ -10,9 +10,8 @@ https://docs.oasis-open.org/amqp/filtex/v1.0/csd01/filtex-v1.0-csd01.html, secti
 
 from __future__ import annotations
 
-from warren_wire.sql_filter.evaluate import equal
+from warren_wire.sql_filter.evaluate import SqlFilter, equal
 from warren_wire.sql_filter.lexer import FILTER_CHARS_MAX, FILTER_TOKENS_MAX, FilterRefused
-from warren_wire.sql_filter.sql_filter import SqlFilter
 from warren_wire.sql_filter.tree import (
     APPLICATION_SECTION,
     HEADER_SECTION,

@@ -1,4 +1,4 @@
-"""Values of a SQL filter's expressions: three-valued logic, and values that are never errors.
+"""A filter that is ready to be asked: three-valued logic, and values that are never errors.
 
 None is unknown. What cannot be computed (arithmetic on a text, a division by zero) is unknown, and
 unlike kinds are unequal and in no order. A text and bytes are one kind: a text is its UTF-8.
@@ -11,7 +11,9 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
+from warren_wire.sql_filter.lexer import UTC, tokens
 from warren_wire.sql_filter.like import matcher
+from warren_wire.sql_filter.parser import parse
 from warren_wire.sql_filter.tree import (
     Binary,
     Constant,
@@ -35,6 +37,34 @@ _ORDERS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+
+
+class SqlFilter:
+    """A SQL filter expression of AMQP 1.0.
+
+    text         as it was given
+    identifiers  what it needs of a message, in the order in which `matches` takes the values
+    uses_time    it has UTC(): its answer changes with the time
+    """
+
+    __slots__ = ("_evaluate", "identifiers", "text", "uses_time")
+
+    def __init__(self, text: str) -> None:
+        """Raises FilterRefused."""
+        numbers: dict[Identifier, int] = {}
+        self.text = text
+        self._evaluate = compiled(parse(text), numbers)
+        self.identifiers = tuple(numbers)
+        self.uses_time = any(token.text == UTC for token in tokens(text))
+
+    def matches(self, values: Values, now_ms: int = 0) -> bool:
+        """Return whether the filter is true of a message, not false and not unknown.
+
+        values  of the identifiers; None where the message lacks it. Never an error, of whatever
+                types they are
+        now_ms  since 1970, for UTC()
+        """
+        return self._evaluate((*values, now_ms)) is True
 
 
 def compiled(node: Node, numbers: dict[Identifier, int]) -> Evaluate:

@@ -19,7 +19,8 @@ from warren_wire.sql_filter.tree import (
 FILTER_CHARS_MAX: Final = 4096
 """Characters of a filter; RabbitMQ's bound, as is FILTER_TOKENS_MAX."""
 FILTER_TOKENS_MAX: Final = 200
-WORDS: Final = frozenset({"AND", "OR", "NOT", "LIKE", "IN", "IS", "NULL", "ESCAPE", "UTC"})
+UTC: Final = "UTC"
+WORDS: Final = frozenset({"AND", "OR", "NOT", "LIKE", "IN", "IS", "NULL", "ESCAPE", UTC})
 """Reserved words that are operators; TRUE and FALSE are constants."""
 _TRUTHS: Final = {"TRUE": True, "FALSE": False}
 _UNSUPPORTED: Final = frozenset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from warren_wire.sql_filter.lexer import FilterRefused, Token, refuse_control, tokens
+from warren_wire.sql_filter.lexer import UTC, FilterRefused, Token, refuse_control, tokens
 from warren_wire.sql_filter.tree import (
     ANY,
     ONE,
@@ -144,7 +144,7 @@ class _Parser:
             if self._here.text in ("+", "-"):
                 raise self._wrong("two signs; put the second one in parentheses")
             return Unary(token.text, self._operand())
-        if self._took("UTC"):
+        if self._took(UTC):
             self._expect("(")
             self._expect(")")
             return Now()

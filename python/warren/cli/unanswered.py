@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from threading import RLock, Timer
 
 from warren.cli import output
-from warren.connection import Host
+from warren.connection import Attempts, Host
 from warren.errors import NothingListens, WarrenError
 
 NOTE_S = 2.0
 """A restart of a node is over by then; what lasts longer is said."""
 
 
-class UnansweredNote:
+class UnansweredNote(Attempts):
     """Says once which addresses have not answered and until when the command tries on.
 
     It is told by the thread that waits in a socket, and speaks in one of its own: an address that
