@@ -365,11 +365,13 @@ def _fields(kind: type[AdminRequest[Any]]) -> dict[str, _Field]:
     named = {name for one in kind.ROUTES for name in one.names if name != "name"}
     fields = {}
     for field in found.fields:
-        wanted, said, key = field.type, dict[str, Any](), field.encode_name
+        wanted: inspect.Type = field.type
+        said, key = dict[str, Any](), field.encode_name
         if isinstance(wanted, inspect.UnionType):
             (wanted,) = (each for each in wanted.types if not isinstance(each, inspect.NoneType))
         if isinstance(wanted, inspect.Metadata):
-            wanted, said = wanted.type, wanted.extra or {}
+            said = wanted.extra or {}
+            wanted = wanted.type
         word = "" if isinstance(wanted, inspect.AnyType) else _WORDS[type(wanted)]
         where = f"the {key}'s name" if key in named else f"the {key}"
         fields[key] = _Field(field.name, field.required, field.default, wanted, said, word, where)
