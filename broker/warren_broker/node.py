@@ -18,11 +18,11 @@ from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.cluster.secret_keys import secret_bytes
 from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
 from warren_broker.listeners.alarms import Alarms
-from warren_broker.listeners.eviction import ClientEviction
 from warren_broker.listeners.listener import (
     HEADER_091,
     HEADER_10_SASL,
     AmqpListener,
+    ClientEviction,
     ServerCertificates,
 )
 from warren_broker.process.certificate_ends import watch as watch_certificate_ends

@@ -13,7 +13,7 @@ from tests.broker.amqp10.test_connection import new
 from tests.broker.kernel import frames as f
 from tests.fuzz.target import Target, same
 from warren_broker.clients091.connection import Connection
-from warren_broker.clients10 import jms_selector
+from warren_broker.clients10 import filter_set
 from warren_broker.clients10.connection import Connection10
 from warren_machines.definition_files import document
 from warren_machines.message_filter.definition import MessageFilter
@@ -136,7 +136,7 @@ def connection10_seeds() -> Iterator[bytes]:
 
 def filters(data: bytes) -> None:
     """A SQL filter expression, and a message selector."""
-    for translate in (str, jms_selector.translate):
+    for translate in (str, filter_set.translate):
         try:
             made = SqlFilter(translate(_text(data)))
             Evaluator(MessageFilter((made.text,)))

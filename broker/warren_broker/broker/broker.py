@@ -39,14 +39,13 @@ from warren_broker.cluster.membership.absences import Absences
 from warren_broker.cluster.membership.auto_grow import AutoGrow
 from warren_broker.cluster.membership.joining import Joining, own_address
 from warren_broker.cluster.membership.maintenance import Maintenance
-from warren_broker.cluster.membership.mirror_follower import MirrorFollower
+from warren_broker.cluster.membership.mirror_follower import MirrorFollower, QueueCommands
 from warren_broker.cluster.membership.node_service import NodeService
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.reconciler import Reconciler
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
-from warren_broker.cluster.queue_commands import QueueCommands
 from warren_broker.cluster.queue_deletions import QueueDeletions
 from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.resource_alarms import ResourceAlarms

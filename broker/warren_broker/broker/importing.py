@@ -15,8 +15,8 @@ import msgspec
 
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.leader.letter_forwarder import warn_of_fallback
+from warren_broker.cluster.membership.mirror_follower import QueueCommands
 from warren_broker.cluster.membership.placement import Placement
-from warren_broker.cluster.queue_commands import QueueCommands
 from warren_broker.transfers.shovel.sealed_uris import UriSeal
 from warren_machines.definition_files.check import CheckedImport, check_import
 from warren_machines.definition_files.document import Document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Verdict: TypeAlias = Literal["", "beat", "missed", "late"]
@@ -16,6 +17,7 @@ def hang_up_within_ms(heartbeat_ms: int) -> int:
     return min(heartbeat_ms or HANG_UP_MS_MAX, HANG_UP_MS_MAX)
 
 
+@dataclass(slots=True)
 class Liveness:
     """Heartbeats and timeouts of one connection; times in milliseconds.
 
@@ -28,24 +30,14 @@ class Liveness:
     second the times are exact to a second.
     """
 
-    __slots__ = (
-        "_deadline_ms",
-        "_heard",
-        "_heard_ms",
-        "_sent",
-        "_sent_ms",
-        "closing_ms",
-        "handshake_ms",
-        "heartbeat_ms",
-    )
-
-    def __init__(self, handshake_ms: int, closing_ms: int) -> None:
-        self.heartbeat_ms = 0
-        self.handshake_ms = handshake_ms
-        self.closing_ms = closing_ms
-        self._heard = self._sent = True
-        self._heard_ms = self._sent_ms = 0
-        self._deadline_ms: int | None = None
+    handshake_ms: int
+    closing_ms: int
+    heartbeat_ms: int = 0
+    _heard: bool = True
+    _sent: bool = True
+    _heard_ms: int = 0
+    _sent_ms: int = 0
+    _deadline_ms: int | None = None
 
     def heard(self) -> None:
         """Record that bytes were received."""

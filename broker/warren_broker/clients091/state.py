@@ -7,7 +7,7 @@ which change them, and below `connection`, which reads bytes and calls the handl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -16,6 +16,7 @@ import msgspec
 from warren_broker.access import requests
 from warren_broker.access.access import Access
 from warren_broker.access.connection_config import ConnectionConfig
+from warren_broker.access.requests import BrokerView, ClientRequest, Token
 from warren_broker.access.token_rights import HeldRights
 from warren_broker.clients091.confirms import CheckedRun, Publishes, PublishLedger
 from warren_broker.clients091.delivery_tags import DeliveryLedger, Held
@@ -103,9 +104,10 @@ class Transaction:
     publishes: list[CheckedRun] = field(default_factory=list)
     size_bytes: int = 0
     acks: list[tuple[int, Held]] = field(default_factory=list)
-    commit: requests.Token = 0
+    commit: Token = 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Channel:
     """One channel of a connection.
 
@@ -120,56 +122,32 @@ class Channel:
     held_back deliveries beyond the channel-wide prefetch, in order
     """
 
-    __slots__ = (
-        "at",
-        "confirm",
-        "confirmed",
-        "connection",
-        "consumers",
-        "deliveries",
-        "getters",
-        "global_prefetch",
-        "held_back",
-        "inbox",
-        "inbox_bytes",
-        "last_queue",
-        "number",
-        "past",
-        "prefetch",
-        "publishes",
-        "reply_consumer",
-        "reply_name",
-        "returned",
-        "session",
-        "state",
-        "tx",
-        "waiting",
-    )
+    connection: ConnectionState
+    number: int
+    session: SessionId
+    state: Literal["new", "open", "closing", "ending"] = "new"
+    waiting: Token = 0
+    at: int = 0
+    inbox: deque[tuple[ChannelItem, int]] = field(default_factory=deque)
+    inbox_bytes: int = 0
+    last_queue: str = ""
+    prefetch: int = 0
+    global_prefetch: int = 0
+    consumers: dict[str, ChannelConsumer] = field(default_factory=dict)
+    past: dict[ConsumerId, str] = field(default_factory=dict)
+    getters: dict[str, ConsumerId] = field(default_factory=dict)
+    deliveries: DeliveryLedger = field(default_factory=DeliveryLedger)
+    held_back: HeldBack = field(init=False)
+    confirm: bool = False
+    confirmed: int = 0
+    returned: int = 0
+    publishes: PublishLedger = field(default_factory=PublishLedger)
+    tx: Transaction | None = None
+    reply_consumer: str = ""
+    reply_name: str = ""
 
-    def __init__(self, connection: ConnectionState, number: int, session: SessionId) -> None:
-        self.connection = connection
-        self.number = number
-        self.session = session
-        self.state: Literal["new", "open", "closing", "ending"] = "new"
-        self.waiting: requests.Token = 0
-        self.at = 0
-        self.inbox: deque[tuple[ChannelItem, int]] = deque()
-        self.inbox_bytes = 0
-        self.last_queue = ""
-        self.prefetch = 0
-        self.global_prefetch = 0
-        self.consumers: dict[str, ChannelConsumer] = {}
-        self.past: dict[ConsumerId, str] = {}
-        self.getters: dict[str, ConsumerId] = {}
-        self.deliveries = DeliveryLedger()
-        self.held_back: HeldBack = HeldBack(connection.held_back)
-        self.confirm = False
-        self.confirmed = 0
-        self.returned = 0
-        self.publishes = PublishLedger()
-        self.tx: Transaction | None = None
-        self.reply_consumer = ""
-        self.reply_name = ""
+    def __post_init__(self) -> None:
+        self.held_back = HeldBack(self.connection.held_back)
 
     # -------------------------------------------------------------- output
 
@@ -181,7 +159,7 @@ class Channel:
         """Make a request to the broker that has no answer."""
         self.connection.requests.append(request)
 
-    def hold(self, then: Then) -> requests.Token:
+    def hold(self, then: Then) -> Token:
         """Return a token for the answer that the channel's later items wait for."""
         assert not self.waiting, (self.number, self.waiting)
         self.waiting = self.connection.expect(self, then)
@@ -339,6 +317,7 @@ class ChannelFault(NamedTuple):
     refusal: Refusal
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ConnectionState:
     """The state of a connection that its handlers and channels share.
 
@@ -364,73 +343,45 @@ class ConnectionState:
     0 or a key of `asked`.
     """
 
-    __slots__ = (
-        "_last_token",
-        "asked",
-        "capabilities",
-        "channel_max",
-        "channels",
-        "client_hangs_up",
-        "client_properties",
-        "close_reason",
-        "config",
-        "confirmed",
-        "consumers",
-        "faults",
-        "frame_max",
-        "held_back",
-        "ids",
-        "liveness",
-        "out",
-        "phase",
-        "pieces",
-        "pieces_bytes",
-        "publishes",
-        "requests",
-        "returned",
-        "rights",
-        "scanner",
-        "sessions",
-        "to_report",
-        "traced_vhosts",
-        "transaction_bytes",
-        "user",
-        "vhost",
-        "view",
-        "waiting_bytes",
-    )
+    config: ConnectionConfig
+    view: BrokerView
+    ids: Ids
+    traced_vhosts: Set[str] = field(init=False)
+    phase: str = "header"
+    user: str = ""
+    rights: HeldRights | None = None
+    vhost: str = ""
+    client_properties: dict[str, Any] = field(default_factory=dict)
+    capabilities: frozenset[str] = frozenset()
+    close_reason: str = ""
+    client_hangs_up: bool = False
+    frame_max: int = 0
+    channel_max: int = 65535
+    channels: dict[int, Channel] = field(default_factory=dict)
+    sessions: dict[SessionId, Channel] = field(default_factory=dict)
+    consumers: dict[ConsumerId, ChannelConsumer] = field(default_factory=dict)
+    out: bytearray = field(default_factory=bytearray)
+    pieces: list[bytes | bytearray | memoryview] = field(default_factory=list)  # before `out`
+    pieces_bytes: int = 0
+    requests: list[ClientRequest] = field(default_factory=list)
+    asked: dict[Token, Asked] = field(default_factory=dict)
+    _last_token: int = 0
+    publishes: Publishes[Channel] = field(default_factory=Publishes)
+    to_report: dict[ConsumerId, ChannelConsumer] = field(default_factory=dict)
+    faults: list[ChannelFault] = field(default_factory=list)
+    waiting_bytes: int = 0
+    transaction_bytes: int = 0
+    confirmed: int = 0
+    returned: int = 0
+    held_back: HeldBackBytes = field(default_factory=HeldBackBytes)
+    scanner: FrameScanner = field(init=False)
+    liveness: Liveness = field(init=False)
 
-    def __init__(self, config: ConnectionConfig, view: requests.BrokerView, ids: Ids) -> None:
-        self.config = config
-        self.view = view
-        self.traced_vhosts = view.traced_vhosts
-        self.ids = ids
-        self.phase = "header"
-        self.user = ""
-        self.rights: HeldRights | None = None
-        self.vhost = ""
-        self.client_properties: dict[str, Any] = {}
-        self.capabilities: frozenset[str] = frozenset()
-        self.close_reason = ""
-        self.client_hangs_up = False
+    def __post_init__(self) -> None:
+        config = self.config
+        self.traced_vhosts = self.view.traced_vhosts
         self.frame_max = codec.FRAME_BYTES_MIN if config.frame_max else 0
         self.channel_max = config.channel_max or 65535
-        self.channels: dict[int, Channel] = {}
-        self.sessions: dict[SessionId, Channel] = {}
-        self.consumers: dict[ConsumerId, ChannelConsumer] = {}
-        self.out = bytearray()
-        self.pieces: list[bytes | bytearray | memoryview] = []  # sent before `out`
-        self.pieces_bytes = 0
-        self.requests: list[requests.ClientRequest] = []
-        self.asked: dict[requests.Token, Asked] = {}
-        self._last_token = 0
-        self.publishes: Publishes[Channel] = Publishes()
-        self.to_report: dict[ConsumerId, ChannelConsumer] = {}
-        self.faults: list[ChannelFault] = []
-        self.waiting_bytes = 0
-        self.transaction_bytes = 0
-        self.confirmed = self.returned = 0
-        self.held_back: HeldBackBytes = HeldBackBytes()
         self.scanner = FrameScanner(
             min(config.frame_max or config.login_frame_max, config.login_frame_max),
             config.message_bytes_max,
@@ -471,12 +422,12 @@ class ConnectionState:
         self.pieces_bytes += size_bytes
         return size_bytes
 
-    def new_token(self) -> requests.Token:
+    def new_token(self) -> Token:
         """Return a token that this connection has never used."""
         self._last_token += 1
         return self._last_token
 
-    def expect(self, channel: Channel | None, then: Then) -> requests.Token:
+    def expect(self, channel: Channel | None, then: Then) -> Token:
         """Return a new token and register `then` for its result.
 
         The `then` of a channel is not called with a Refusal: that closes the channel.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, Final
 
 from warren_broker.access.access import Access
@@ -20,7 +21,6 @@ from warren_broker.clients10 import connection_requests
 from warren_broker.clients10.blocks10 import BLOCK_HANDLERS
 from warren_broker.clients10.connection import Connection10
 from warren_broker.clients10.consumers10 import Consumers10
-from warren_broker.clients10.engine_build import has_assertions
 from warren_broker.clients10.link import Limits10
 from warren_broker.clients10.links10 import LINK_HANDLERS
 from warren_broker.clients10.targets10 import Targets10
@@ -30,6 +30,7 @@ from warren_wire import errors
 from warren_wire.admin.requests import Tag
 from warren_wire.admin.users import RenewTokenRequest
 from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
+from warren_wire.amqp10.proton import compiled_engine
 from warren_wire.quoting import quoted
 
 TICK_MS_MAX = 10_000
@@ -320,3 +321,13 @@ _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **VIEW_HANDLERS,
     **LINK_HANDLERS,
 }
+
+
+@cache
+def has_assertions() -> bool:
+    """Return whether an assertion of the engine would end the process.
+
+    Python's own flags compile extensions without; then nothing in the engine refers to the C
+    library's function for an assertion that fails.
+    """
+    return b"__assert" in Path(compiled_engine).read_bytes()

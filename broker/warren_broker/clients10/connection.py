@@ -9,7 +9,12 @@ import msgspec
 
 from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.access.sasl10 import SaslFailed, SaslServer, SaslState
-from warren_broker.clients10.connection_bounds import DISCARDED_MAX, LINKS_MAX, ConnectionBounds
+from warren_broker.clients10.connection_bounds import (
+    DISCARDED_MAX,
+    LINKS_MAX,
+    ConnectionBounds,
+    FetchedAhead,
+)
 from warren_broker.clients10.connection_requests import (
     AnyAnswer,
     AnyRequest,
@@ -20,7 +25,6 @@ from warren_broker.clients10.connection_requests import (
 )
 from warren_broker.clients10.consuming_link import ConsumingLink, RetiredConsumer
 from warren_broker.clients10.dynamic_nodes import VOLATILE_QUEUE, dynamic_source, dynamic_target
-from warren_broker.clients10.fetched_ahead import FetchedAhead
 from warren_broker.clients10.link import (
     Limits10,
     LinkFault,

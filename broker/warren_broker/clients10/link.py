@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from warren_broker.clients10.connection_bounds import ConnectionBounds
+from warren_broker.clients10.connection_bounds import ConnectionBounds, FetchedAhead
 from warren_broker.clients10.connection_requests import AnyAnswer, AnyRequest
-from warren_broker.clients10.fetched_ahead import FetchedAhead
 from warren_wire.admin.requests import Tag
 from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
 from warren_wire.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +34,7 @@ class _Item(NamedTuple):
     lasting: bool
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Share:
     """What one client takes of each turn; its work is done in order.
 
@@ -43,34 +45,15 @@ class Share:
     Invariant: it is busy while `_waiting` has work.
     """
 
-    __slots__ = (
-        "_client",
-        "_closed",
-        "_shares",
-        "_turn",
-        "_waiting",
-        "busy",
-        "on_fault",
-        "on_free",
-        "steps",
-    )
-
-    def __init__(
-        self,
-        shares: TurnShares,
-        on_free: Callable[[], None] | None,
-        on_fault: Callable[[Exception], None] | None,
-        client: int | None,
-    ) -> None:
-        self.steps = Steps(0)
-        self.busy = False
-        self._client = client
-        self.on_free = on_free
-        self.on_fault = on_fault
-        self._shares = shares
-        self._waiting: deque[_Item] = deque()
-        self._turn = -1
-        self._closed = False
+    _shares: TurnShares
+    on_free: Callable[[], None] | None
+    on_fault: Callable[[Exception], None] | None
+    _client: int | None
+    steps: Steps = field(default_factory=lambda: Steps(0))
+    busy: bool = False
+    _waiting: deque[_Item] = field(default_factory=deque)
+    _turn: int = -1
+    _closed: bool = False
 
     @property
     def waiting(self) -> int:

@@ -10,7 +10,7 @@ from proton import Data, symbol, uint
 from tests.broker.amqp10.test_connection import Client, new, output
 from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, deliver, opened, received
 from warren_broker.clients10 import link_requests as asks
-from warren_broker.clients10.activity import ACTIVE
+from warren_broker.clients10.consuming_link import ACTIVE
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire.amqp10.engine import encode_frame
 from warren_wire.amqp10.link_flows import _frames

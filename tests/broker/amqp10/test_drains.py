@@ -17,9 +17,9 @@ from tests.broker.amqp10.test_dynamic_nodes import attach, client_with
 from tests.broker.amqp10.test_endings import BEGIN, frame, opened_by_hand, receiver
 from tests.broker.amqp10.test_links import CONSUMER, asked, consumer, deliver, opened, received
 from warren_broker.clients10 import link_requests as asks
+from warren_broker.clients10.client10 import has_assertions
 from warren_broker.clients10.connection_requests import Fetched, Piece
 from warren_broker.clients10.dynamic_nodes import VOLATILE_QUEUE
-from warren_broker.clients10.engine_build import has_assertions
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire.block.block import Block, encode
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.amqp10.test_connection import Client, new, opened_receiver
 from warren_broker.clients10 import connection_requests as asks
-from warren_broker.clients10.fetched_ahead import FETCHES_MAX
+from warren_broker.clients10.connection_bounds import FETCHES_MAX
 from warren_wire import errors
 
 LIMIT = 10_000

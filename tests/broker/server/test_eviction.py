@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from warren_broker.clients091.client091 import Client091
-from warren_broker.listeners.eviction import LEAVING_DELAY_MS, ClientEviction
+from warren_broker.listeners.listener import LEAVING_DELAY_MS, ClientEviction
 
 
 class Client:

@@ -12,7 +12,7 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from warren_broker.cluster.client.uplink import OnReply, Sent, Uplink
@@ -132,6 +132,7 @@ class LocalConsumer:
     given_back: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GroupClient:
     """The uplink of one group and this node's consumers of it.
 
@@ -140,38 +141,19 @@ class GroupClient:
     a timer.
     """
 
-    __slots__ = (
-        "_ack_since_ms",
-        "_acked_late",
-        "_acks_due",
-        "_held_back",
-        "carrier",
-        "consumers",
-        "group",
-        "members",
-        "seek_delay_ms",
-        "seeking",
-        "told",
-        "touched",
-        "uplink",
-    )
-
-    def __init__(
-        self, carrier: Carrier, group: int, members: tuple[str, ...], uplink: Uplink
-    ) -> None:
-        self.carrier = carrier
-        self.group = group
-        self.members = members
-        self.uplink = uplink
-        self.consumers: dict[int, LocalConsumer] = {}
-        self._acked_late: list[LocalConsumer] = []
-        self._acks_due = False  # the timer runs
-        self._ack_since_ms = -1  # since when the first of those that wait does; -1: none does
-        self._held_back = False
-        self.touched = False
-        self.seeking = False
-        self.told: tuple[str, int] = ("", 0)
-        self.seek_delay_ms = SEEK_INTERVAL_MS
+    carrier: Carrier
+    group: int
+    members: tuple[str, ...]
+    uplink: Uplink
+    consumers: dict[int, LocalConsumer] = field(default_factory=dict)
+    _acked_late: list[LocalConsumer] = field(default_factory=list)
+    _acks_due: bool = False  # the timer runs
+    _ack_since_ms: int = -1  # since when the first of those that wait does; -1: none does
+    _held_back: bool = False
+    touched: bool = False
+    seeking: bool = False
+    told: tuple[str, int] = ("", 0)
+    seek_delay_ms: int = SEEK_INTERVAL_MS
 
     # ------------------------------------------------------------ towards the leader
 

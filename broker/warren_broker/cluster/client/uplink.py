@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeAlias
 
 from warren_wire.block.block import BLOCK_MESSAGES_MAX
@@ -63,57 +63,31 @@ class InFlight:
     size_bytes: int = 0
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Uplink:
     """Numbers submissions, keeps them until answered, and returns those to be sent.
 
     parked  the queue is unreachable: unanswered submissions are not counted as bytes in flight
+    commands_max, unanswered_max   their product must not exceed the number of replies that the
+            machine remembers: beyond that a repeat only tells that it was applied
 
     Invariants: unanswered seqs are consecutive; sent_seq <= the last of them; bytes_unanswered is
     their sum, and part of the node's bytes in flight unless it is parked.
     """
 
-    __slots__ = (
-        "_assemble",
-        "_commands_max",
-        "_encode",
-        "_enqueue",
-        "_in_flight",
-        "_open",
-        "_unanswered_max",
-        "bytes_unanswered",
-        "next_seq",
-        "parked",
-        "sent_seq",
-        "unanswered",
-    )
-
-    def __init__(
-        self,
-        encode: Encode,
-        assemble: Assemble,
-        enqueue: Any,
-        in_flight: InFlight,
-        *,
-        commands_max: int | None = None,
-        unanswered_max: int | None = None,
-    ) -> None:
-        """Start without submissions; None: COMMANDS_MAX, UNANSWERED_MAX.
-
-        Their product must not exceed the number of replies that the machine remembers: beyond
-        that a repeat only tells that it was applied.
-        """
-        self._commands_max = COMMANDS_MAX if commands_max is None else commands_max
-        self._unanswered_max = UNANSWERED_MAX if unanswered_max is None else unanswered_max
-        self._in_flight = in_flight
-        self._encode = encode
-        self._assemble = assemble
-        self._enqueue = enqueue
-        self._open = _Open()
-        self.unanswered: deque[Sent] = deque()
-        self.bytes_unanswered = 0
-        self.next_seq = 1
-        self.sent_seq = 0
-        self.parked = False
+    _encode: Encode
+    _assemble: Assemble
+    _enqueue: Any
+    _in_flight: InFlight
+    _: KW_ONLY
+    commands_max: int = field(default_factory=lambda: COMMANDS_MAX)
+    unanswered_max: int = field(default_factory=lambda: UNANSWERED_MAX)
+    _open: _Open = field(default_factory=_Open)
+    unanswered: deque[Sent] = field(default_factory=deque)
+    bytes_unanswered: int = 0
+    next_seq: int = 1
+    sent_seq: int = 0
+    parked: bool = False
 
     def publish(self, part: Any, size_bytes: int, on_reply: OnReply | None) -> None:
         """Add messages to this pass's block; `part` is an argument of `assemble`, with a length."""
@@ -137,12 +111,12 @@ class Uplink:
         pending.commands.append(command)
         pending.replies.append(on_reply)
         pending.ordered |= ordered
-        if len(pending.commands) >= self._commands_max:
+        if len(pending.commands) >= self.commands_max:
             self._close()
 
     def keep_together(self, count: int) -> None:
         """Have so many commands, which follow now, be of one submission."""
-        if len(self._open.commands) + count > self._commands_max:
+        if len(self._open.commands) + count > self.commands_max:
             self._close()
 
     def with_block(self, command: Any, block: bytes | memoryview, on_reply: OnReply | None) -> None:
@@ -227,14 +201,14 @@ class Uplink:
     def take(self) -> list[Sent]:
         """Return what may be sent and was not yet, in order; closes the open submission."""
         held = len(self.unanswered)
-        if held < self._unanswered_max:
+        if held < self.unanswered_max:
             self._close()
             held = len(self.unanswered)
         if not held:
             return []
         first = self.unanswered[0].seq
         start = self.sent_seq + 1 - first
-        end = min(held, self._unanswered_max)
+        end = min(held, self.unanswered_max)
         if start >= end:
             return []
         self.sent_seq = first + end - 1

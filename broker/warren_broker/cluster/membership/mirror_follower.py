@@ -28,14 +28,18 @@ from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.mirror_rule import is_fulfilled, lasting_members, next_members
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
-from warren_machines.metadata.commands import Barrier, ChangeMembers
+from warren_broker.config import Queues
+from warren_machines.metadata.commands import Barrier, ChangeMembers, DeclareQueue
+from warren_machines.metadata.policy_index import PolicyIndex
 from warren_machines.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.types import METADATA_GROUP, MemberState
 from warren_wire import errors
+from warren_wire.arguments import QueueDeclaration
 from warren_wire.mirror_keys import MirrorPolicy, mirror_policy
+from warren_wire.policy_keys import leader_locator
 
 log = logging.getLogger(__name__)
 FOLLOW_INTERVAL_MS: Final = 2_000
@@ -274,6 +278,49 @@ class MirrorFollower:
                 self._look(group)
 
         self._definitions.submit(change, changed, forever=True)
+
+
+class QueueCommands:
+    """Makes commands that declare queues."""
+
+    def __init__(self, placement: Placement, mirrors: MirrorFollower, settings: Queues) -> None:
+        self._placement = placement
+        self._mirrors = mirrors
+        self._relaxed = settings.relaxed_checks_on_redeclaration
+
+    def declaration(
+        self,
+        checked: QueueDeclaration,
+        policies: PolicyIndex,
+        connection: int = 0,
+        server_named: bool = False,
+        leaders: dict[str, int] | None = None,
+    ) -> DeclareQueue:
+        """Choose nodes for a queue, and apply the policies that it follows.
+
+        leaders  see `Placement.leader`
+        """
+        config = checked.config
+        followed = policies.of_queue(config.name, config.followed_as).definition
+        mirrors = mirror_policy(followed) if config.durable else None
+        if mirrors is not None:
+            nodes = self._mirrors.initial_members(mirrors)
+        else:
+            nodes = self._placement.members(checked.group_size)
+        leader = self._placement.leader(nodes, leader_locator(checked, followed), leaders)
+        initial = policies.apply(config, checked.arguments)
+        return DeclareQueue(
+            config,
+            checked.arguments,
+            nodes,
+            leader,
+            connection,
+            server_named,
+            relaxed=self._relaxed,
+            initial=None if initial == config else initial,
+            mirrored=mirrors is not None,
+            by_default=checked.by_default,
+        )
 
 
 _LATER: Final = ChangeMembers(METADATA_GROUP)

@@ -249,7 +249,7 @@ def test_a_queue_that_was_deleted_is_left_alone() -> None:
 
 def test_what_the_bound_of_unanswered_submissions_held_back_follows_the_answer() -> None:
     node = Node()
-    bound = node.client.uplink._unanswered_max
+    bound = node.client.uplink.unanswered_max
     for _ in range(bound + 2):
         node.client.with_block("STAGE", b"", None)
     node.turn()
