@@ -10,11 +10,11 @@ import statistics
 import time
 from typing import Any, Final
 
-from pyspark_warren.claim_source import ClaimSource, claim_source
-
 from bench.peers import Warren
 from bench.report import show
 from pyspark_warren.client import connect
+from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.offset import Offset
 from pyspark_warren.options import parse_options
 from pyspark_warren.surroundings import Surroundings
 from warren import Admin
@@ -42,10 +42,8 @@ class Query:
             "read",
             "stream",
         )
-        self.source: ClaimSource = claim_source(
-            connect(options), options, Surroundings.of_this_process()
-        )
-        self.at: dict[str, Any] = self.source.initial()
+        self.source = ClaimDriver(connect(options), options, Surroundings.of_this_process())
+        self.at: Offset = self.source.initial()
         self.waited_ms: list[float] = []
 
     def batch(self) -> None:
@@ -53,7 +51,7 @@ class Query:
         began = time.perf_counter()
         end = self.source.latest(self.at, MESSAGES)
         self.source.plan(self.at, end)
-        if self.at["registered"]:
+        if self.at.registered:
             self.source.settle(self.at)
         self.waited_ms.append(1000 * (time.perf_counter() - began))
         assert end != self.at, "the queue is empty"
@@ -85,7 +83,7 @@ def prefetch(rounds: int) -> list[dict[str, Any]]:
                     query.batch()
             for ahead, query in queries.items():
                 entries = _entries(warren, number, ahead) - before[ahead]
-                query.source.stop()
+                query.source.close()
                 results.append(_result(number, ahead, query.waited_ms[4:], entries))
     _show(results, rounds)
     return results

@@ -6,7 +6,7 @@ that it does not take (decimals, tables, arrays) are encoded one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -54,23 +54,19 @@ class EncodedRows:
 
     def take(self, indices: pa.Array) -> EncodedRows:
         """Return those rows, in that order."""
-        return EncodedRows(
-            self.bodies.take(indices),
-            self.properties.take(indices),
-            None if self.priorities is None else self.priorities.take(indices),
-            None if self.ttls_ms is None else self.ttls_ms.take(indices),
-            None if self.route_ids is None else self.route_ids.take(indices),
-            self.routes,
-        )
+        return self._selected(lambda column: column.take(indices))
 
     def slice(self, first: int, count: int) -> EncodedRows:
         """Return a run of rows, which shares memory."""
+        return self._selected(lambda column: column.slice(first, count))
+
+    def _selected(self, of: Callable[[pa.Array], pa.Array]) -> EncodedRows:
         return EncodedRows(
-            self.bodies.slice(first, count),
-            self.properties.slice(first, count),
-            None if self.priorities is None else self.priorities.slice(first, count),
-            None if self.ttls_ms is None else self.ttls_ms.slice(first, count),
-            None if self.route_ids is None else self.route_ids.slice(first, count),
+            of(self.bodies),
+            of(self.properties),
+            None if self.priorities is None else of(self.priorities),
+            None if self.ttls_ms is None else of(self.ttls_ms),
+            None if self.route_ids is None else of(self.route_ids),
             self.routes,
         )
 

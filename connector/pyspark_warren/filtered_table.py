@@ -17,7 +17,8 @@ from pyspark_warren.plan import ViewPiece, spans
 from pyspark_warren.port import Connect
 from pyspark_warren.predicates import INDEX, STATE, Predicates, pushed
 from pyspark_warren.reader import bodies_decide, read_viewed
-from pyspark_warren.table import TablePartition, WarrenBatchReader
+from pyspark_warren.source import TaskPartition
+from pyspark_warren.table import WarrenBatchReader
 from warren.errors import Conflict
 from warren.views import EVERYTHING
 from warren_wire.message_states import READY
@@ -38,9 +39,9 @@ class FilteredBatchReader(WarrenBatchReader):
     @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a piece that every predicate keeps."""
-        assert isinstance(partition, TablePartition), partition
-        for part in self._worth_reading(partition.piece):
-            for rows in super().read(TablePartition(part)):
+        assert isinstance(partition, TaskPartition), partition
+        for part in self._worth_reading(partition.work):
+            for rows in super().read(TaskPartition(part)):
                 kept = rows.filter(self._predicates.mask(rows))
                 if kept.num_rows:
                     yield kept

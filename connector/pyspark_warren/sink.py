@@ -23,7 +23,7 @@ from pyspark_warren.feedback_loop import refuse_checkpoint_queues
 from pyspark_warren.one_decision import check_checkpoint, claims_of_batch
 from pyspark_warren.option_spec import AMQP
 from pyspark_warren.options import Options
-from pyspark_warren.port import Connect
+from pyspark_warren.port import BrokerPort, Connect
 from pyspark_warren.sink_identity import last_batch, note_identity, refuse_other_sinks
 from pyspark_warren.sink_schema import check_sink_schema
 from pyspark_warren.task_query import BATCH_ID, QUERY_ID, streaming_batch
@@ -49,12 +49,9 @@ class Written(WriterCommitMessage):
 class _Sink:
     """The base of both writers: write a partition, publish the winners, drop the rest."""
 
-    def __init__(
-        self, options: Options, schema: StructType, connect: Connect, streams: bool = False
-    ) -> None:
+    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._options = options
         self._connect = connect
-        self._streams = streams
         self._doing = f"publishing to {_target(options)} at {options.addresses()}"
         self._epoch = 0
         check_sink_schema({field.name: field.dataType.simpleString() for field in schema}, options)
@@ -106,11 +103,7 @@ class _Sink:
             settles: tuple[SettledClaim, ...] = ()
             if self._options.settle_with_batch:
                 settles = claims_of_batch(self._options, parts[0].batch, broker.queue)
-            if self._streams:
-                note_identity(self._options, parts[0].batch)
-                refuse_other_sinks(
-                    self._options, parts[0].driver, parts[0].batch, queues, broker.last_batches
-                )
+            self._check_identity(parts[0], queues, broker)
             try:
                 broker.publish_batch(
                     parts[0].driver,
@@ -127,6 +120,9 @@ class _Sink:
                     self._doing,
                     conflict,
                 )
+
+    def _check_identity(self, part: WrittenPart, queues: set[str], broker: BrokerPort) -> None:
+        """Refuse a batch that was published under another name; of a stream alone."""
 
     def drop(self, messages: list[Any]) -> None:
         """Drop what the finished attempts of a failed batch have staged.
@@ -155,16 +151,19 @@ def _target(options: Options) -> str:
     return "the default exchange" if options.exchange == "" else "the rows' exchanges"
 
 
-class WarrenStreamWriter(DataSourceStreamArrowWriter):
+class WarrenStreamWriter(_Sink, DataSourceStreamArrowWriter):
     """A streaming query's sink: a micro-batch appears in each of its queues entirely, and once."""
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         if options.settle_with_batch:
             check_checkpoint(options)
-        self._sink = _Sink(options, schema, connect, streams=True)
-        self._sink_id, self._run_id = options.sink_id, options.run_id
-        self._sink.begin()
-        self._sink.register()
+        super().__init__(options, schema, connect)
+        self.begin()
+        self.register()
+
+    def _check_identity(self, part: WrittenPart, queues: set[str], broker: BrokerPort) -> None:
+        note_identity(self._options, part.batch)
+        refuse_other_sinks(self._options, part.driver, part.batch, queues, broker.last_batches)
 
     @told
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -176,35 +175,35 @@ class WarrenStreamWriter(DataSourceStreamArrowWriter):
                 "the sink needs them to publish a batch once: use Spark 4.2 or 4.3"
             )
         query, batch = found
-        return self._sink.write_as(self._sink_id or query, self._run_id or query, batch, iterator)
+        given = self._options
+        return self.write_as(given.sink_id or query, given.run_id or query, batch, iterator)
 
     @told
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Publish the batch: all partitions are staged."""
-        self._sink.publish(messages)
+        self.publish(messages)
 
     @told
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Drop a batch that failed."""
-        self._sink.drop(messages)
+        self.drop(messages)
 
 
-class WarrenBatchWriter(DataSourceArrowWriter):
+class WarrenBatchWriter(_Sink, DataSourceArrowWriter):
     """The sink of `df.write`: rows are published as a whole or not at all.
 
     Once, if sinkId names the output, and the surrounding micro-batch or batchId gives the number.
     """
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
-        self._sink = _Sink(options, schema, connect)
-        self._options = options
+        super().__init__(options, schema, connect)
         self._alone = uuid.uuid4().hex
-        self._sink.register()
+        self.register()
 
     @told
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stage one partition."""
-        return self._sink.write_as(*self._named(), iterator)
+        return self.write_as(*self._named(), iterator)
 
     def _named(self) -> tuple[str, str, int]:
         """Return sink, run and batch of this write, as its tasks see them.
@@ -230,9 +229,9 @@ class WarrenBatchWriter(DataSourceArrowWriter):
     @told
     def commit(self, messages: list[Any]) -> None:
         """Publish the batch: all partitions are staged."""
-        self._sink.publish(messages)
+        self.publish(messages)
 
     @told
     def abort(self, messages: list[Any]) -> None:
         """Drop the output of a job that failed."""
-        self._sink.drop(messages)
+        self.drop(messages)

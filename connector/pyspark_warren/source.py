@@ -41,6 +41,14 @@ def arrow_schema(schema: StructType, corrupt: str | None) -> pa.Schema:
     return made
 
 
+class TaskPartition(InputPartition):
+    """A Spark partition: the work of one task."""
+
+    def __init__(self, work: Any) -> None:
+        super().__init__(work)
+        self.work = work
+
+
 class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query's source.
 
@@ -49,12 +57,10 @@ class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     does not call `stop` when a query stops, but terminates the process: nothing may depend on
     either.
 
-    _offsets    the class of its offsets
-    _partition  the class of its Spark partitions
+    _offsets  the class of its offsets
     """
 
     _offsets: type[Any]
-    _partition: type[Any]
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -124,7 +130,7 @@ class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             driver = self._run()
             slices = driver.plan(self._offsets.from_dict(start), self._offsets.from_dict(end))
         self._called()
-        return [self._partition(each) for each in self._tasks(slices)]
+        return [TaskPartition(each) for each in self._tasks(slices)]
 
     @told
     def commit(self, end: dict[str, Any]) -> None:
@@ -146,8 +152,8 @@ class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
-        assert isinstance(partition, self._partition), partition
-        yield from self._rows(partition)
+        assert isinstance(partition, TaskPartition), partition
+        yield from self._rows(partition.work)
 
     # -------------------------------------------------------------- of a kind of source
 
@@ -161,30 +167,21 @@ class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the driver's side, which has the calls of `driver.ClaimDriver`."""
 
     @abstractmethod
-    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a `_partition`."""
+    def _rows(self, work: Any) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task."""
 
     def _tasks(self, slices: Sequence[Any]) -> Sequence[Any]:
-        """Return what each `_partition` reads."""
+        """Return the work of each task."""
         return slices
 
     def _called(self) -> None:
         """Do what is due after a call that may have begun something."""
 
 
-class SlicePartition(InputPartition):
-    """A Spark partition: slices of claims, in order."""
-
-    def __init__(self, parts: Sequence[Slice]) -> None:
-        super().__init__(parts)
-        self.parts = parts
-
-
 class WarrenStreamReader(QueryStreamReader):
     """The source over queues of Warren."""
 
     _offsets = Offset
-    _partition = SlicePartition
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         super().__init__(options, schema)
@@ -204,8 +201,8 @@ class WarrenStreamReader(QueryStreamReader):
         broker = self._connect(self._options)
         return ClaimDriver(broker, self._options, Surroundings.of_this_process())
 
-    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        yield from read_task(self._connect, self._options, partition.parts, self._schema)
+    def _rows(self, work: Any) -> Iterator[pa.RecordBatch]:
+        yield from read_task(self._connect, self._options, work, self._schema)
 
     def _tasks(self, slices: Sequence[Slice]) -> Sequence[Sequence[Slice]]:
         whole = self._options.partitions or not self._options.several
@@ -241,5 +238,5 @@ class RefusedStreamReader(QueryStreamReader):
     def _begin(self) -> Any:
         raise self._wrong
 
-    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
+    def _rows(self, work: Any) -> Iterator[pa.RecordBatch]:
         raise self._wrong

@@ -18,6 +18,7 @@ from pyspark_warren.options import Options
 from pyspark_warren.plan import VIEW_TASKS_MAX, ViewPiece, slices_of
 from pyspark_warren.port import Connect
 from pyspark_warren.reader import read_browsed, read_viewed
+from pyspark_warren.source import TaskPartition
 from pyspark_warren.states import check_view_columns, check_view_schema
 from warren.admin import Queue
 from warren.errors import Conflict
@@ -34,14 +35,6 @@ _COUNTS: Final = {
 
 
 NOTHING: Final = ViewPiece(0, 0)
-
-
-class TablePartition(InputPartition):
-    """A Spark partition: one piece of a queue's view."""
-
-    def __init__(self, piece: ViewPiece) -> None:
-        super().__init__(piece)
-        self.piece = piece
 
 
 class WarrenBatchReader(DataSourceReader):
@@ -65,7 +58,7 @@ class WarrenBatchReader(DataSourceReader):
         options = self._options
         with named_conditions(f"reading queue {options.queue!r} at {options.addresses()}"):
             # Spark replaces an empty list with a partition that is not ours.
-            return [TablePartition(piece) for piece in self._pieces() or [NOTHING]]
+            return [TaskPartition(piece) for piece in self._pieces() or [NOTHING]]
 
     def _pieces(self) -> list[ViewPiece]:
         options = self._options
@@ -97,8 +90,8 @@ class WarrenBatchReader(DataSourceReader):
     @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a piece, as they are now."""
-        assert isinstance(partition, TablePartition), partition
-        piece = partition.piece
+        assert isinstance(partition, TaskPartition), partition
+        piece = partition.work
         if piece == NOTHING:
             return
         if not piece.browsed:

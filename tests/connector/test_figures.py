@@ -115,7 +115,11 @@ def test_several_queues() -> None:
 @pytest.mark.parametrize(
     ("offset", "known", "shown"),
     [
-        ({"kind": "spool", "lanes": {"0": 12}, "reader": "r"}, {"rows_spooled": 3}, "rows_spooled"),
+        (
+            {"kind": "spool", "queues": {"q": {"reader": "r", "row": 12}}},
+            {"rows_spooled": 3},
+            "rows_spooled",
+        ),
         ({"kind": "stream", "offset": 12, "first": None}, {"offsets_behind": 3}, "offsets_behind"),
     ],
 )

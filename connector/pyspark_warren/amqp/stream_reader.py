@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_warren.amqp.plan import SpoolSlice
 from pyspark_warren.amqp.queue_spool import spool_location
 from pyspark_warren.amqp.read import read_spooled
 from pyspark_warren.amqp.spool_driver import SpoolDriver
@@ -22,19 +20,10 @@ from pyspark_warren.sql_rows import RowFilter
 from pyspark_warren.surroundings import mint_reader
 
 
-class SpoolPartition(InputPartition):
-    """A Spark partition: rows of a queue's spool."""
-
-    def __init__(self, part: SpoolSlice) -> None:
-        super().__init__(part)
-        self.part = part
-
-
 class SpoolStreamReader(QueryStreamReader):
     """The source with a spool for each queue; its receivers end when this process does."""
 
     _offsets = SpoolOffset
-    _partition = SpoolPartition
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(replace(options, spool_location=spool_location(options)), schema)
@@ -46,8 +35,8 @@ class SpoolStreamReader(QueryStreamReader):
     def _begin(self) -> SpoolDriver:
         return SpoolDriver(self._options, mint_reader)
 
-    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
+    def _rows(self, work: Any) -> Iterator[pa.RecordBatch]:
         location, corrupt = self._options.spool_location, self._options.corrupt
         chosen = RowFilter(self._options.row_filter, self._schema, corrupt)
-        for rows in read_spooled(location, partition.part, chosen.schema, corrupt):
+        for rows in read_spooled(location, work, chosen.schema, corrupt):
             yield chosen.kept(rows)

@@ -24,9 +24,10 @@ from pyspark_warren.amqp.lanes import Lane
 from pyspark_warren.amqp.plan import SpoolSlice
 from pyspark_warren.amqp.spool_driver import SpoolDriver
 from pyspark_warren.amqp.spool_offset import SpoolOffset
-from pyspark_warren.amqp.stream_reader import SpoolPartition, SpoolStreamReader
+from pyspark_warren.amqp.stream_reader import SpoolStreamReader
 from pyspark_warren.decode import ARROW_TYPES
 from pyspark_warren.options import parse_options
+from pyspark_warren.source import TaskPartition
 from tests.patience import PATIENCE_S
 
 STEPS = ("initial", "latest", "offset_log", "in_write", "written", "commit_log", "settled")
@@ -236,7 +237,7 @@ class Query:
         options = parse_options(self.given, "read", "stream")
         reader = SpoolStreamReader(options, from_arrow_schema(SCHEMA))
         for part in parts:
-            for batch in reader.read(SpoolPartition(part)):
+            for batch in reader.read(TaskPartition(part)):
                 for row in batch.to_pylist():
                     rows.append((row["body"], row["position"]["index"]))
             self._pass("in_write")

@@ -88,8 +88,7 @@ def jvm_above() -> int:
 
 def claims_until(offset: dict[str, Any]) -> int:
     """How many claims precede an offset of the source, in all its queues together."""
-    queues = offset.get("queues", {"": offset})
-    return sum(each["number"] for each in queues.values())
+    return sum(each["number"] for each in offset["queues"].values())
 
 
 class DyingBehindTheOffsetLog(DataSourceStreamReader):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_warren.amqp.plan import OffsetSlice, offset_slices
+from pyspark_warren.amqp.plan import offset_slices
 from pyspark_warren.amqp.streams.driver import StreamDriver
 from pyspark_warren.amqp.streams.ends import StreamEnds
 from pyspark_warren.amqp.streams.offset import StreamOffset
@@ -18,25 +18,16 @@ from pyspark_warren.errors import OptionError
 from pyspark_warren.fault_boundary import told, told_rows
 from pyspark_warren.option_values import END
 from pyspark_warren.options import Options
-from pyspark_warren.source import QueryStreamReader, arrow_schema
-
-
-class OffsetPartition(InputPartition):
-    """A Spark partition: a range of offsets."""
-
-    def __init__(self, part: OffsetSlice) -> None:
-        super().__init__(part)
-        self.part = part
+from pyspark_warren.source import QueryStreamReader, TaskPartition, arrow_schema
 
 
 class OffsetStreamReader(QueryStreamReader):
     """A streaming query's source over a stream."""
 
     _offsets = StreamOffset
-    _partition = OffsetPartition
 
-    def _rows(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        yield from read_offsets(self._options, partition.part, self._schema)
+    def _rows(self, work: Any) -> Iterator[pa.RecordBatch]:
+        yield from read_offsets(self._options, work, self._schema)
 
     def _begin(self) -> StreamDriver:
         return StreamDriver(self._options)
@@ -70,10 +61,10 @@ class OffsetBatchReader(DataSourceReader):
             last = wanted
         if options.browse_max:
             last = min(last, first + options.browse_max)
-        return [OffsetPartition(part) for part in offset_slices(first, last, options.partitions)]
+        return [TaskPartition(part) for part in offset_slices(first, last, options.partitions)]
 
     @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a slice."""
-        assert isinstance(partition, OffsetPartition), partition
-        yield from read_offsets(self._options, partition.part, self._schema)
+        assert isinstance(partition, TaskPartition), partition
+        yield from read_offsets(self._options, partition.work, self._schema)
