@@ -26,8 +26,7 @@ from warren_broker.listeners.listener import (
     ServerCertificates,
 )
 from warren_broker.process.certificate_ends import watch as watch_certificate_ends
-from warren_broker.process.logs import LogPublishing
-from warren_broker.process.repeated_failure import is_told
+from warren_broker.process.logs import LogPublishing, is_told
 from warren_broker.tokens.token_check import TOKEN_BYTES_MAX
 from warren_broker.tokens.token_logins import token_logins
 from warren_raft.config import RaftConfig

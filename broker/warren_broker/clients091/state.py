@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -22,7 +22,6 @@ from warren_broker.clients091.confirms import CheckedRun, Publishes, PublishLedg
 from warren_broker.clients091.delivery_tags import DeliveryLedger, Held
 from warren_broker.clients091.heartbeat import Liveness
 from warren_broker.clients091.held_back import HeldBack, HeldBackBytes
-from warren_broker.clients091.kept_runs import own_table, run_bytes
 from warren_broker.cluster.ids import Ids
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_machines.queue.ready.limits import NO_ACK_WINDOW, WINDOW_BYTES
@@ -32,6 +31,43 @@ from warren_wire.amqp091.methods import Method
 from warren_wire.arguments import ConsumeArguments
 from warren_wire.errors import Refusal
 from warren_wire.kernel import AckRun, FrameScanner, MessageTable, PublishRun, format_confirms
+
+RUN_BYTES: Final = 512
+"""Counted for each run that waits, beside its messages: objects that say where they are."""
+ROW_BYTES: Final = 24
+"""Counted for each message beside its properties and body."""
+
+
+def own_table(table: MessageTable, first: int, last: int) -> tuple[MessageTable, int, int]:
+    """Return messages first <= i < last where they keep at most twice their size in memory.
+
+    A run that waits, for an answer or for the end of a transaction, points into the table of all
+    messages that were read at once, up to 1 MiB, and keeps it.
+
+    1. A client publishes a message of one octet in a transaction, and in the same read a megabyte
+    on another channel.  2. It does so again and again. What waits is a few octets each time, what
+    is kept a megabyte. So a run of less than half of its table gets a table of its own.
+    Replayed by tests/broker/amqp091/test_bounds.py
+    """
+    if 2 * run_bytes(table, first, last) >= run_bytes(table, 0, table.count):
+        return table, first, last
+    own = MessageTable()
+    for i in range(first, last):
+        own.append(
+            table.route(i),
+            table.properties_of(i),
+            table.body(i),
+            table.priority(i),
+            table.ttl_ms(i),
+            table.flags(i),
+        )
+    return own, 0, own.count
+
+
+def run_bytes(table: MessageTable, first: int, last: int) -> int:
+    """Return the memory that messages first <= i < last of a table take."""
+    return table.size_bytes(first, last) + ROW_BYTES * (last - first) + RUN_BYTES
+
 
 Then: TypeAlias = Callable[[Any], None]
 """Called with a result that is no Refusal."""

@@ -25,11 +25,48 @@ from warren_broker.config import AlarmSettings
 from warren_broker.counting.counters import FAMILIES
 from warren_broker.counting.message_stats import COUNTED
 from warren_broker.metrics.detailed import PREFIX, chosen
-from warren_broker.metrics.memory_breakdown import memory_families
 from warren_broker.metrics.readings import LINKS, SHOVELS, STATIC_SHOVELS, NodeReading
 from warren_broker.process.certificate_ends import CertificateEnd, first_ends
 from warren_raft.runtime.group import LogPosition
 from warren_wire import VERSION
+
+PARTS: Final = (
+    *("code_module", "client_connection_reader", "client_connection_writer"),
+    *("client_connection_channel", "client_connection_other", "classic_queue_erlang_process"),
+    *("quorum_queue_erlang_process", "quorum_queue_dlx_erlang_process", "stream_erlang_process"),
+    *("stream_replica_reader_erlang_process", "stream_coordinator_erlang_process", "plugin"),
+    *("modern_metadata_store", "other_erlang_process", "metrics", "management_stats_db"),
+    *("classic_metadata_store", "quorum_queue_ets_table", "modern_metadata_store_ets_table"),
+    *("other_ets_table", "binary_heap", "message_index", "atom_table", "other_system"),
+    *("runtime_allocated_unused", "runtime_reserved_unallocated"),
+)
+"""RabbitMQ's parts. source: RabbitMQ 4.3.6's answer."""
+
+
+def memory_families(
+    resident_bytes: int, kinds: dict[str, int], allocated: Allocated | None
+) -> Iterator[Metric]:
+    """Yield the families of `/metrics/memory-breakdown`, under RabbitMQ's names.
+
+    RabbitMQ divides memory by the parts of the Erlang machine. A node here has one heap: the whole
+    is in `rabbitmq_memory_other_system_bytes` but for what the allocator keeps free, so that a
+    dashboard that adds them up shows the memory of the process. What else is known has names of its
+    own.
+
+    kinds  resident bytes by what they are of: anonymous, file, shared
+    """
+    free = 0 if allocated is None else min(allocated.free, resident_bytes)
+    known = {"other_system": resident_bytes - free, "runtime_allocated_unused": free}
+    for part in PARTS:
+        said = "Memory of this part; what Warren does not divide is in other_system"
+        yield GaugeMetricFamily(f"rabbitmq_memory_{part}_bytes", said, value=known.get(part, 0))
+    resident = GaugeMetricFamily(
+        "warren_memory_resident_bytes", "Resident memory by what it is of", labels=["kind"]
+    )
+    for kind, size in kinds.items():
+        resident.add_metric([kind], size)
+    yield resident
+
 
 COUNTS: Final[dict[str, tuple[str, str]]] = {
     "ready": ("rabbitmq_queue_messages_ready", "Messages that can be delivered"),
