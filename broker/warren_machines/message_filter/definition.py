@@ -1,5 +1,8 @@
 """A filter as a value: what queues keep, and nodes evaluate.
 
+Its bytes are replicated state: a queue keeps them (`Checkout.filter`), and consumers with equal
+ones share a filter. A new field goes to the end, with a default that is true of every message.
+
 https://docs.oasis-open.org/amqp/filtex/v1.0/csd01/filtex-v1.0-csd01.html
 """
 

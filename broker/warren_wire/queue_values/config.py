@@ -19,6 +19,9 @@ DeadLetterStrategy: TypeAlias = Literal["at-most-once", "at-least-once"]
 class QueueConfig(msgspec.Struct, frozen=True):
     """The effective settings of one queue; equal on every member.
 
+    They are in definitions, in the queue's log and in its snapshots: their names are replicated
+    state, and a new one has a default that keeps the meaning of what was written without it.
+
     All times in milliseconds. None: no limit, or not set.
     replicated                   a classic queue with the members of a quorum queue: no type was
                                  asked for
