@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warren_raft.core import membership
@@ -16,7 +17,7 @@ from warren_raft.runtime.loop import LoopTimer
 from warren_raft.runtime.observer import Observer
 from warren_raft.storage.group_store import GroupStore
 from warren_raft.storage.snapshot import Snapshot
-from warren_raft.types import Entry, EntryKind, GroupId, Index, NodeId
+from warren_raft.types import Entry, EntryKind, GroupId, Index, Membership, NodeId
 
 TRIM_ENTRIES_MIN = 256
 TRIM_BYTES_MIN = 4 << 20
@@ -49,6 +50,7 @@ class LastLook:
         self.mostly_dead = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Group:
     """The host's state of one group.
 
@@ -66,66 +68,38 @@ class Group:
     Invariant: applied is the last entry that was applied to `state`
     """
 
-    __slots__ = (
-        "_retained_bytes_max",
-        "_trim_bytes",
-        "_trim_entries",
-        "after_sync",
-        "applied",
-        "applied_ms",
-        "deleted",
-        "freed",
-        "id",
-        "last_look",
-        "leading",
-        "lost",
-        "machine",
-        "members",
-        "node",
-        "reads",
-        "sending",
-        "state",
-        "store",
-        "timer",
-        "timer_ms",
-        "touched",
-        "volatile",
-    )
+    id: GroupId
+    node: RaftNode
+    store: GroupStore
+    machine: Machine[Any]
+    volatile: bool
+    _retained_bytes_max: int = 0
+    leading: bool = False
+    after_sync: deque[tuple[int, Sequence[AnyRaftMessage]]] = field(default_factory=deque)
+    timer: LoopTimer | None = None
+    timer_ms: int = 0
+    touched: bool = False
+    deleted: bool = False
+    sending: bool = False
+    lost: Index = 0
+    freed: int = 0
+    reads: LinearizableReads = field(default_factory=LinearizableReads)
+    members: Membership = field(init=False)
+    state: Any = field(init=False)
+    applied: Index = field(init=False)
+    applied_ms: int = 0
+    last_look: LastLook = field(init=False)
+    _trim_entries: int = TRIM_ENTRIES_MIN
+    _trim_bytes: int = TRIM_BYTES_MIN
 
-    def __init__(
-        self,
-        group: GroupId,
-        node: RaftNode,
-        store: GroupStore,
-        machine: Machine[Any],
-        volatile: bool,
-        retained_bytes_max: int = 0,
-    ) -> None:
-        self.id = group
-        self._retained_bytes_max = retained_bytes_max
-        self.node = node
-        self.store = store
-        self.machine = machine
-        self.members = node.membership
-        snapshot = store.snapshot
+    def __post_init__(self) -> None:
+        self.members = self.node.membership
+        snapshot, machine = self.store.snapshot, self.machine
         self.state = machine.init() if snapshot is None else machine.restore(snapshot.state)
-        self.volatile = volatile
-        self.leading = False
-        self.after_sync: deque[tuple[int, Sequence[AnyRaftMessage]]] = deque()
-        self.timer: LoopTimer | None = None
-        self.timer_ms = 0
-        self.touched = False
-        self.deleted = False
-        self.sending = False
-        self.lost: Index = 0
-        self.freed = 0
-        self.reads = LinearizableReads()
-        self.applied: Index = store.snapshot_index
+        self.applied = self.store.snapshot_index
         self.applied_ms = snapshot.time_ms if snapshot is not None else 0
         self.last_look = LastLook(self.applied)
-        self._trim_entries = TRIM_ENTRIES_MIN
-        self._trim_bytes = TRIM_BYTES_MIN
-        store.begun(self.retained_from)
+        self.store.begun(self.retained_from)
 
     def position(self) -> LogPosition:
         """Return how far the log is."""

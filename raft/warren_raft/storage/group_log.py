@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from warren_raft.index_set import PAGE_BITS, Indexes
 from warren_raft.storage.entry_index import EntryIndex, Rows
@@ -20,6 +21,7 @@ Of a settlement of 40 bytes it is most: counted too low, a memtable of them exce
 """
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GroupLog:
     """Entries first … last, and below `first` those that the group's snapshot refers to.
 
@@ -34,40 +36,21 @@ class GroupLog:
     everything in `live_places` is below `first`
     """
 
-    __slots__ = (
-        "_places",
-        "_run_starts",
-        "_run_terms",
-        "base_term",
-        "base_time_ms",
-        "bytes_counted",
-        "bytes_held",
-        "configs",
-        "dropped",
-        "entries",
-        "first",
-        "group",
-        "last",
-        "live_places",
-        "volatile",
-    )
-
-    def __init__(self, group: GroupId, volatile: bool = False) -> None:
-        self.group = group
-        self.first: Index = 1
-        self.last: Index = 0
-        self.base_term: Term = 0
-        self.base_time_ms = 0
-        self.volatile = volatile
-        self.entries: dict[Index, Entry] = {}
-        self.bytes_held = 0
-        self.bytes_counted = 0  # the memtable's: bytes of its items of this log
-        self.dropped = False
-        self.configs: list[Index] = []
-        self._run_starts: list[Index] = []
-        self._run_terms: list[Term] = []
-        self._places = EntryIndex()
-        self.live_places = EntryIndex()
+    group: GroupId
+    volatile: bool = False
+    first: Index = 1
+    last: Index = 0
+    base_term: Term = 0
+    base_time_ms: int = 0
+    entries: dict[Index, Entry] = field(default_factory=dict)
+    bytes_held: int = 0
+    bytes_counted: int = 0  # the memtable's: bytes of its items of this log
+    dropped: bool = False
+    configs: list[Index] = field(default_factory=list)
+    _run_starts: list[Index] = field(default_factory=list)
+    _run_terms: list[Term] = field(default_factory=list)
+    _places: EntryIndex = field(default_factory=EntryIndex)
+    live_places: EntryIndex = field(default_factory=EntryIndex)
 
     @property
     def live(self) -> Indexes:

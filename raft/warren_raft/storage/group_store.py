@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from warren_raft.storage.entry_index import EntryIndex
 from warren_raft.storage.errors import EntryDamaged
@@ -15,6 +16,7 @@ from warren_raft.storage.wal import Place, Wal
 from warren_raft.types import Entry, HardState, Index, Term
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GroupStore:
     """One group's log: `ports.LogReader` for the core, and the host's operations on it.
 
@@ -23,62 +25,33 @@ class GroupStore:
     applied         the last entry that the host applied: final, whichever member leads
     base            what the last snapshot of another member has voided
     incoming_file   the first WAL file with entries of a snapshot that is being received
+    snapshot        the one to start from; `begun` releases its bytes
+    _damage_met     called with each damaged entry that is read, see `LogStore.is_damaged`
     """
 
-    __slots__ = (
-        "_damage_met",
-        "_healed",
-        "_log_files",
-        "_memtable",
-        "_retain_from",
-        "_wal",
-        "_writing",
-        "applied",
-        "base",
-        "born",
-        "created",
-        "hard_state",
-        "incoming_file",
-        "log",
-        "received",
-        "snapshot",
-        "snapshot_index",
-    )
+    _wal: Wal
+    _memtable: Memtable
+    _log_files: LogFiles
+    _damage_met: Callable[[EntryDamaged], None]
+    log: GroupLog
+    hard_state: HardState
+    created: bytes
+    born: Position = (0, 0)
+    snapshot: Snapshot | None = None
+    snapshot_index: Index = 0
+    base: Base = field(default_factory=Base)
+    applied: Index = 0
+    incoming_file: int | None = None
+    received: list[tuple[Index, Place]] = field(default_factory=list)
+    _retain_from: Callable[[], Index] | None = None
+    _writing: list[Entry] = field(default_factory=list)
+    _healed: dict[Index, tuple[Place, Entry]] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        wal: Wal,
-        memtable: Memtable,
-        log_files: LogFiles,
-        damage_met: Callable[[EntryDamaged], None],
-        log: GroupLog,
-        hard_state: HardState,
-        created: bytes,
-        born: Position = (0, 0),
-        snapshot: Snapshot | None = None,
-    ) -> None:
-        """Start with the group's data found on disk.
-
-        damage_met  called with each damaged entry that is read, see `LogStore.is_damaged`
-        snapshot    the one to start from; `begun` releases its bytes
-        """
-        self.log = log
-        self.born = born
-        self.snapshot = snapshot
-        self.snapshot_index: Index = snapshot.index if snapshot is not None else 0
-        self.base = snapshot.base if snapshot is not None else Base()
-        self.applied: Index = self.snapshot_index
-        self.incoming_file: int | None = None
-        self.received: list[tuple[Index, Place]] = []
-        self._retain_from: Callable[[], Index] | None = None
-        self.hard_state = hard_state
-        self.created = created
-        self._wal = wal
-        self._memtable = memtable
-        self._log_files = log_files
-        self._damage_met = damage_met
-        self._writing: list[Entry] = []
-        self._healed: dict[Index, tuple[Place, Entry]] = {}
+    def __post_init__(self) -> None:
+        snapshot = self.snapshot
+        if snapshot is not None:
+            self.snapshot_index, self.base = snapshot.index, snapshot.base
+        self.applied = self.snapshot_index
 
     def begun(self, retain_from: Callable[[], Index]) -> None:
         """Release the snapshot's bytes: the machine has been restored from them.

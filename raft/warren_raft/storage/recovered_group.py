@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from warren_raft.index_set import PAGE_BITS, Indexes
@@ -15,6 +16,7 @@ from warren_raft.storage.wal import Place
 from warren_raft.types import Entry, HardState, Index
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RecoveredGroup:
     """A group under recovery: it takes the rows of segments, then the entries of the log.
 
@@ -34,42 +36,26 @@ class RecoveredGroup:
                 crashes before anything is written after that: 10 must not reappear
     """
 
-    __slots__ = (
-        "_base",
-        "_logged",
-        "_wanted",
-        "_wanted_page",
-        "born",
-        "created",
-        "damage",
-        "diverged",
-        "hard_state",
-        "listed_last",
-        "log",
-        "missing",
-        "snapshot",
-        "taken_over",
-    )
+    log: GroupLog
+    created: bytes
+    born: Position
+    snapshot: Snapshot | None
+    hard_state: HardState = field(default_factory=HardState)
+    taken_over: dict[Index, Place] = field(default_factory=dict)
+    listed_last: Index | None = None
+    diverged: bool = False
+    damage: LogDamaged | None = None
+    missing: LogDamaged | None = None
+    _logged: list[tuple[Index, Place]] = field(default_factory=list)
+    _base: Base = field(default_factory=Base)
+    _wanted: Indexes = field(default_factory=Indexes)
+    _wanted_page: tuple[int, frozenset[Index]] = (-1, frozenset())
 
-    def __init__(
-        self, log: GroupLog, created: bytes, born: Position, snapshot: Snapshot | None
-    ) -> None:
-        self.log = log
-        self.created = created
-        self.born = born
-        self.snapshot = snapshot
-        self.hard_state = HardState()
-        self.taken_over: dict[Index, Place] = {}
-        self.listed_last: Index | None = None
-        self.diverged = False
-        self.damage: LogDamaged | None = None
-        self.missing: LogDamaged | None = None
-        self._logged: list[tuple[Index, Place]] = []
-        self._base = snapshot.base if snapshot is not None else Base()
-        self._wanted = snapshot.live_indexes() if snapshot is not None else Indexes()
-        self._wanted_page: tuple[int, frozenset[Index]] = (-1, frozenset())
+    def __post_init__(self) -> None:
+        snapshot = self.snapshot
         if snapshot is not None:
-            log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
+            self._base, self._wanted = snapshot.base, snapshot.live_indexes()
+            self.log.reset_to(snapshot.index, snapshot.term, snapshot.time_ms)
 
     def take_rows(self, segment: Segment, rows: Rows) -> None:
         """Take the entries of a segment, as of when its files were retired.

@@ -89,6 +89,7 @@ class _WriteBatch:
     deleted: list[GroupId] = field(default_factory=list)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Writer:
     """The newest file, open. Used by the thread that has the batch in flight: one at a time.
 
@@ -104,47 +105,24 @@ class _Writer:
           after one that took longer than SYNC_MS_LONG
     """
 
-    __slots__ = (
-        "_directory",
-        "_end",
-        "_fd",
-        "_file_bytes",
-        "_files",
-        "_mark",
-        "_small",
-        "_spares",
-        "file",
-        "grows",
-        "path",
-        "recycled",
-        "reserved",
-        "slow",
-        "unnamed",
-    )
+    _files: Files
+    _directory: Path
+    _mark: Mark
+    unnamed: tuple[int, int, int] | None
+    _file_bytes: int
+    _spares: SpareFiles | None
+    _end: int = 0
+    _small: int = SMALL_MIN
+    reserved: int = 0
+    grows: bool = True
+    recycled: int = 0
+    file: int = -1
+    _fd: int = -1
+    slow: int = 0
+    path: Path = field(init=False)
 
-    def __init__(
-        self,
-        files: Files,
-        directory: Path,
-        mark: Mark,
-        unnamed: tuple[int, int, int] | None,
-        file_bytes: int,
-        spares: SpareFiles | None,
-    ) -> None:
-        self._files = files
-        self._file_bytes = file_bytes
-        self._spares = spares
-        self._end = 0
-        self._small = SMALL_MIN
-        self.reserved = 0
-        self.grows = True
-        self.recycled = 0
-        self._directory = directory
-        self._mark = mark
-        self.file, self._fd = -1, -1
-        self.path = directory
-        self.slow = 0
-        self.unnamed = unnamed
+    def __post_init__(self) -> None:
+        self.path = self._directory
 
     def write(self, batch: _WriteBatch) -> None:
         """Write and sync; raises OSError, after which it may be repeated only if `is_full`."""

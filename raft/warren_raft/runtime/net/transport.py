@@ -7,6 +7,7 @@ import logging
 import socket
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from warren_raft.address_shares import shared_address
@@ -67,6 +68,7 @@ class SaidOnce:
         self._said.pop(subject, None)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Peer:
     """The transport's state of one peer.
 
@@ -80,36 +82,22 @@ class _Peer:
     Invariant: exactly the one that belongs to `calls.attempt` is set, once the acts are done
     """
 
-    __slots__ = (
-        "address",
-        "called",
-        "calling",
-        "calls",
-        "calls_made",
-        "connection",
-        "connector",
-        "delay_ms",
-        "first",
-        "node",
-        "retry",
-        "seen_at",
-        "told",
-    )
+    node: NodeId
+    address: Address
+    first: bool
+    delay_ms: int
+    calls: Calls = field(init=False)
+    calls_made: int = 0
+    told: Address | None = None
+    connection: PeerConnection | None = None
+    calling: PeerConnection | None = None
+    called: PeerConnection | None = None
+    connector: Connector | None = None
+    retry: LoopTimer | None = None
+    seen_at: str = ""
 
-    def __init__(self, node: NodeId, address: Address, first: bool, delay_ms: int) -> None:
-        self.node = node
-        self.address = address
-        self.told: Address | None = None
-        self.first = first
-        self.calls = Calls(first)
-        self.calls_made = 0
-        self.connection: PeerConnection | None = None
-        self.calling: PeerConnection | None = None
-        self.called: PeerConnection | None = None
-        self.connector: Connector | None = None
-        self.retry: LoopTimer | None = None
-        self.delay_ms = delay_ms
-        self.seen_at = ""
+    def __post_init__(self) -> None:
+        self.calls = Calls(self.first)
 
     def next_address(self) -> Address:
         """Return the address to call next: the configured and the advertised one alternate."""
