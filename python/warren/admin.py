@@ -1,4 +1,4 @@
-"""Administration of a cluster over one connection; most calls are requests of `admin_values`."""
+"""Administration of a cluster over one connection: calls are requests of `warren_wire.admin`."""
 
 from __future__ import annotations
 

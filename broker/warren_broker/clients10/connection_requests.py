@@ -174,4 +174,4 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 AnyAnswer: TypeAlias = msgspec.Struct | Refusal
-"""What the request names; of an AdminRequest: a Result, or a value of `admin_values`."""
+"""What the request names; of an AdminRequest: a Result, or a value of `warren_wire.admin`."""

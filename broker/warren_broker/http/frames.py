@@ -62,7 +62,7 @@ class NodeAsk(msgspec.Struct, frozen=True, array_like=True):
     """A request for the node's resources.
 
     peer    address and port of the HTTP client
-    route   names a route of `admin_values.resources`; REPORT: it is no request
+    route   names a route of `admin.resources`; REPORT: it is no request
     fields  of the route's request, by key
     vhost   of the resource; None: the request is of none
     login   the first one of an HTTP request: its login is counted

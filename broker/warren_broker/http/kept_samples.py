@@ -26,7 +26,7 @@ class KeptSamples:
     def __init__(
         self, nodes: Sequence[Any], summed: bool = False, names: Sequence[str] = COUNTED
     ) -> None:
-        """nodes: of `statistic_values.NodeSamples`, as the node answers them; names: of counts."""
+        """nodes: of `admin.statistics.NodeSamples`, as the node answers them; names: of counts."""
         self.names = names
         self._summed = summed
         width = sample_width(names)

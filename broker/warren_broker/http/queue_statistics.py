@@ -27,7 +27,7 @@ from warren_wire.admin.statistics import (
 )
 
 Statistics: TypeAlias = Sequence[Any]
-"""`admin_values.statistics.QueueStatistics`, as the node answers it."""
+"""`admin.statistics.QueueStatistics`, as the node answers it."""
 STATISTICS_KEYS: Final = frozenset({"message_stats", *(f"{name}_details" for name in LENGTHS)})
 """Keys of a queue for which the nodes are asked."""
 VHOST_STATISTICS_KEYS: Final = STATISTICS_KEYS.union(

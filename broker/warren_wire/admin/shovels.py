@@ -1,7 +1,7 @@
 """Shovels and federation links, and the requests for them.
 
 To see them takes the tag `monitoring` or `policymaker`, to restart or delete one `policymaker`, and
-a permission in its vhost. A shovel is set as a parameter (`admin_values.parameters`).
+a permission in its vhost. A shovel is set as a parameter (`admin.parameters`).
 """
 
 from __future__ import annotations
