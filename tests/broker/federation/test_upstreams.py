@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from broker.queue.world import Queue, config
+from warren_broker.admin.parameters import _put_parameter
 from warren_broker.transfers.federation.exchange_rules import travelled
 from warren_broker.transfers.federation.links import has_demand
 from warren_machines.metadata.records import Parameter
@@ -84,7 +85,7 @@ def test_an_upstream_with_which_no_link_could_run_is_refused_when_it_is_set(
 ) -> None:
     path = "/parameters/federation-upstream/%2F/up"
     with pytest.raises(InvalidArgument, match=words):
-        parse_request("PUT", path, {"value": value})
+        _put_parameter(None, parse_request("PUT", path, {"value": value}), None)  # type: ignore[arg-type]
 
 
 def test_an_upstream_may_be_this_cluster_but_not_the_queue_itself() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from warren_broker.admin.parameters import _put_parameter
 from warren_wire.admin.resources import parse_request
 from warren_wire.errors import InvalidArgument
 from warren_wire.links.definition import ShovelDefinition, parse_shovel, with_pause
@@ -154,7 +155,8 @@ def test_no_listing_has_a_password() -> None:
 def test_setting_a_shovel_checks_it() -> None:
     value = {**LEAST, "src-protocol": "amqp10"}
     with pytest.raises(InvalidArgument, match='Key "src-address" not found in s'):
-        parse_request("PUT", "/parameters/shovel/%2F/s", {"value": value})
+        request = parse_request("PUT", "/parameters/shovel/%2F/s", {"value": value})
+        _put_parameter(None, request, None)  # type: ignore[arg-type]
     parse_request("PUT", "/parameters/shovel/%2F/s", {"value": LEAST})
 
 
