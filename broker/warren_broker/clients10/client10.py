@@ -33,17 +33,6 @@ from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
 from warren_wire.amqp10.proton import compiled_engine
 from warren_wire.quoting import quoted
 
-
-@cache
-def has_assertions() -> bool:
-    """Return whether an assertion of the engine would end the process.
-
-    Python's own flags compile extensions without; then nothing in the engine refers to the C
-    library's function for an assertion that fails.
-    """
-    return b"__assert" in Path(compiled_engine).read_bytes()
-
-
 TICK_MS_MAX = 10_000
 HANDSHAKE_TICK_MS = 500
 """Until an idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
