@@ -47,6 +47,16 @@ def a_refused_letter_counts_as_confirmed() -> list[Replacement]:
     return [(Publisher, "send", blind)]
 
 
+def a_deleted_target_has_confirmed() -> list[Replacement]:
+    """For the forwarder, too, letters on their way to a deleted queue were never routed there."""
+    send = Publisher.send
+
+    def lenient(self: Publisher, run: RoutedRun) -> Any:
+        return send(self, run._replace(strict=False))
+
+    return [(Publisher, "send", lenient)]
+
+
 def a_letter_without_a_route_is_settled() -> list[Replacement]:
     """The forwarder settles what no queue is to have."""
     routed = letter_forwarder._Attempt.routed
@@ -122,6 +132,7 @@ def what_dies_with_its_consumer_is_dropped() -> list[Replacement]:
 PLANTS = by_name(
     letters_are_settled_before_their_confirms,
     a_refused_letter_counts_as_confirmed,
+    a_deleted_target_has_confirmed,
     a_letter_without_a_route_is_settled,
     a_new_leader_forwards_no_older_letters,
     what_waits_is_not_tried_again,

@@ -10,12 +10,18 @@ import pytest
 
 from sim.run import Kind, run_seed
 from sim.whole.calm import CALM_MS, STALLED_MS, Calm
+from sim.whole.disconnects import Disconnects
 from sim.whole.ledger import Ledger
+from sim.whole.letters import AppliedEntry
+from sim.whole.process import DISCONNECTED_MS
 from sim.whole.profile import QueuePlan
 from sim.whole.world import World
 from warren_broker.cluster.client.consumers import Consumers
+from warren_machines.queue import commands
+from warren_machines.queue.commands import Submission
 
 BLAMELESS = {
+    "a clock jumps past the time of a disconnected consumer": 504,
     "a policy is set after the answer was that it is unavailable": 5550059,
     "a late delivery after its message was given to another": 71000370,
     "acknowledgements of several clients outlast a timeout": 80001291,
@@ -91,3 +97,21 @@ def test_in_calm_few_acknowledgements_compete_with_a_timeout(
     world.run()
     assert any(not key[0] for key in began), "before that others consume, too"
     assert {key for key in began if key[0]} == {(True, True, False)}
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "lapsed"), [(DISCONNECTED_MS - 1, []), (DISCONNECTED_MS, [7])]
+)
+def test_the_time_of_the_log_says_what_was_taken_back(later_ms: int, lapsed: list[int]) -> None:
+    disconnects = Disconnects()
+    lives = {1: SimpleNamespace(id=1, node="n1", consumers={7: None})}
+    lives[2] = SimpleNamespace(id=2, node="n2", consumers={8: None})
+    state = SimpleNamespace(uplinks=lives)
+
+    def apply(now: int, *asked: commands.AnyCommand) -> None:
+        disconnects.applied(AppliedEntry(3, now, now, Submission(2, "n2", now, asked, 1)), state)
+
+    apply(1_000, commands.NodeSuspected("n1"))
+    apply(1_000 + later_ms, commands.NodeBack("n1"))
+    apply(2_000 + later_ms)
+    assert sorted(disconnects.taken) == [(3, 1, consumer) for consumer in lapsed]

@@ -121,6 +121,12 @@ class Subscription:
         if not stays:
             self.owner.later(self.process, 400, self.end, False)
 
+    @property
+    def lapsed(self) -> bool:
+        """Whether the queue may have taken back what it held, see `Disconnects`."""
+        key = (self.book.group, self.process.boot_id, self.consumer)
+        return key in self.owner.world.checkers.order.disconnects.taken
+
     # ------------------------------------------------------------ Receiver
 
     def deliver(self, consumer: int, delivery: commands.Delivery, block: Block) -> None:
@@ -130,7 +136,7 @@ class Subscription:
         require(consumer == self.consumer, "delivered to another consumer", consumer)
         require(
             delivery.first_msg_id == self.next_msg_id
-            or (self.no_ack and delivery.first_msg_id > self.next_msg_id)
+            or ((self.no_ack or self.lapsed) and delivery.first_msg_id > self.next_msg_id)
             or self.book.plan.takes_back,
             "a delivery is missing or repeated",
             consumer,
@@ -225,12 +231,13 @@ class Subscription:
         Not that of a classic queue, which keeps none.
         """
         classic = self.book.plan.arguments.get("x-queue-type") == "classic"
-        if not self.ended and isinstance(reply, commands.Done) and not classic:
+        done = not self.ended and isinstance(reply, commands.Done)
+        if done and not classic and not self.lapsed:
             self.book.annotate(body, acquired)
 
     def settled(self, reply: Any, body: bytes, acquired: int) -> None:
         """Handle the answer to an acknowledgement."""
-        if not self.ended and isinstance(reply, commands.Done):
+        if not self.ended and isinstance(reply, commands.Done) and not self.lapsed:
             self.book.settle(body, acquired)
 
 

@@ -75,8 +75,9 @@ class Misfortunes(Striking):
     def never_well(self, machine: Machine) -> None:
         """Leave one of a minority broken; the others must continue without it."""
         kinds = ["down", "down", "cut off"]
-        swept = any(plan.swept for plan in self.world.profile.queues)
-        if not self.world.profile.write_here and not swept:
+        profile = self.world.profile
+        swept = profile.vanishing or any(plan.swept for plan in profile.queues)
+        if not profile.write_here and not swept:
             # It stands between its clients and the others as before; but what is newly declared
             # is not known there, for its member of the definitions gets nothing on its disk.
             leads = machine.running is not None and self.leads(machine.running)

@@ -51,6 +51,16 @@ class Operator(OneAtATime):
             broker.delete_queue(VHOST, name, False, False, 0, swept)
 
 
+class Vanisher(Operator):
+    """An operator that purges or deletes the target of dead letters while some are kept for it."""
+
+    def act(self) -> None:
+        """Look whether there are any; soon again, for they may be on their way just then."""
+        wait = any(self.world.checkers.order.letters.known.values())
+        self.ask_next(self.sweep, wanted=wait and not self.world.calm and self.rng.random() < 0.5)
+        self.again(300)
+
+
 class Retrier(OneAtATime):
     """An operator that does not wait for delayed messages."""
 
@@ -110,7 +120,7 @@ class Binder(OneAtATime):
     def act(self) -> None:
         """Change something now and then; in the end the way is open."""
         self.ask_next(self.change)
-        self.again(300 if self.world.calm else 1_200)
+        self.again(300 if self.world.calm or self.world.profile.vanishing else 1_200)
 
     def change(self, process: Process) -> None:
         """In the node's turn."""
@@ -129,7 +139,7 @@ class Binder(OneAtATime):
             definitions.submit(exchange, changed)
         elif not bound:
             definitions.submit(Bind(*binding), changed)
-        elif self.world.calm or self.rng.random() < 0.5:
+        elif self.world.calm or self.rng.random() < (0.9 if self.world.profile.vanishing else 0.5):
             self.busy = False
         elif self.rng.random() < 0.5:
             definitions.submit(Unbind(*binding), changed)

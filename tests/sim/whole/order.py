@@ -13,6 +13,7 @@ import msgspec
 
 from sim.checkers import require
 from sim.whole.delays import Delays, delay_of
+from sim.whole.disconnects import Disconnects
 from sim.whole.due import Due
 from sim.whole.letters import AppliedEntry, Letters
 from sim.whole.sieves import SIEVES, passes
@@ -143,6 +144,7 @@ class Order:
         self.delays = Delays()
         self.letters = Letters(world)
         self.due = Due(world)
+        self.disconnects = Disconnects()
 
     def begins(self, state: QueueState, submission: Submission, now: int) -> None:
         """A member is about to apply an entry."""
@@ -169,6 +171,7 @@ class Order:
         self.delays.applied(group, index, now, submission, state)
         replies = getattr(applied.reply, "replies", ())
         entry = AppliedEntry(group, index, now, submission)
+        self.disconnects.applied(entry, state)
         self.due.applied(entry, applied, state)
         self.letters.applied(entry, replies, state)
         if block is not None:

@@ -71,6 +71,11 @@ class QueuePlan:
         return "x-dead-letter-strategy" in self.arguments
 
     @property
+    def letters(self) -> bool:
+        """It keeps dead letters, or gets those that were kept."""
+        return self.keeps or self.name == TARGET
+
+    @property
     def fed(self) -> bool:
         """No client publishes to it: what comes may come twice, and in any order."""
         return self.name in (DEAD, TARGET, *DUE)
@@ -107,6 +112,7 @@ class Profile:
     imports      an operator imports definitions
     sifts        there is a queue of which consumers have filters, see SIFTED
     awaiters     clients with auto-delete queues
+    vanishing    the target of dead letters is purged, deleted, declared again
     """
 
     nodes: int
@@ -153,6 +159,7 @@ class Profile:
     imports: bool = False
     sifts: bool = False
     awaiters: int = 0
+    vanishing: bool = False
 
 
 BRIEF_SHARE = 0.7
@@ -165,6 +172,10 @@ DELAYS_SHARE = 0.25
 """Worlds that have a queue with delayed retry beside the others."""
 LETTERS_SHARE = 0.2
 """Worlds that have a queue that keeps its dead letters, and one that they go to."""
+VANISHING_SHARE, VANISHING_AT, VANISHING_MS, BOTH_VANISH = 0.5, 886, 2_500, 0.2
+"""Of those: worlds in which the latter vanishes, and is declared again; for how long at least; the
+share of these in which the former does, too. The number that decides is so late that no recorded
+world became one."""
 RELAYS_SHARE, RELAYS_AT = 0.1, 62
 """Worlds with a relay; the number that decides is chosen as that of SETTLERS_AT."""
 CARRIED = "carried"
@@ -247,7 +258,8 @@ def draw(rng: Random) -> Profile:
 
 def _more(profile: Profile, rng: Random, lives: bool) -> Profile:
     """Add what only some worlds have, by generators that leave the others as they are."""
-    more = _once(_governed(_keeping(_delaying(profile, rng), rng), rng, lives), rng)
+    kept = _vanishing(_keeping(_delaying(profile, rng), rng), rng)
+    more = _once(_governed(kept, rng, lives), rng)
     if more is profile and not lives:
         more = _later(more, rng)
     if more is profile and not lives:
@@ -290,6 +302,19 @@ def _keeping(profile: Profile, rng: Random) -> Profile:
     plans = (*profile.queues, _source(aside, size), QueuePlan(TARGET, target, size))
     messages, window = 40 + profile.messages, max(4, profile.window)
     return replace(profile, queues=plans, messages=messages, window=window)
+
+
+def _vanishing(profile: Profile, rng: Random) -> Profile:
+    """Let the target of kept dead letters vanish, sometimes their source; like `_delaying`."""
+    aside = Random()
+    aside.setstate(rng.getstate())
+    share = [aside.random() for _ in range(VANISHING_AT)][-1]
+    if share >= VANISHING_SHARE or not any(plan.keeps for plan in profile.queues):
+        return profile
+    both = aside.random() < BOTH_VANISH
+    plans = [replace(plan, swept=plan.swept or (plan.keeps and both)) for plan in profile.queues]
+    safety_ms = max(profile.safety_ms, VANISHING_MS)
+    return replace(profile, queues=tuple(plans), safety_ms=safety_ms, vanishing=True)
 
 
 def _source(rng: Random, size: int) -> QueuePlan:

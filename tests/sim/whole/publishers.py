@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MALFORMED = b"\x01\x00\xff\xff"
 """Properties that end within an expiration: no door lets them in."""
 
+FEED_MS = 100
+
 
 class Publisher(Person):
     """Publishes runs with confirms; what its node took down with it is not counted.
@@ -45,8 +47,7 @@ class Publisher(Person):
     def act(self) -> None:
         """Publish, while the window allows."""
         if not self.under_way and self.left > 0:
-            plans = [one for one in self.world.profile.queues if not one.fed]
-            self.plan = self.rng.choice((self.plan, plans[0], *plans))
+            self.turn()
         process = self.connected()
         if process is not None and self.left > 0 and self.under_way < self.world.profile.window:
             count = min(self.left, self.rng.choice((1, 1, 2, 5)))
@@ -55,6 +56,11 @@ class Publisher(Person):
             fan = self.world.profile.fanout and self.rng.random() < 0.3
             process.inject(lambda: self.publish(process, count, fan))
         self.again(self.world.profile.pace_ms)
+
+    def turn(self) -> None:
+        """Choose the queue of the next runs."""
+        plans = [one for one in self.world.profile.queues if not one.fed]
+        self.plan = self.rng.choice((self.plan, plans[0], *plans))
 
     def publish(self, process: Process, count: int, fan: bool) -> None:
         """In the node's turn."""
@@ -118,6 +124,17 @@ class Publisher(Person):
         book.confirm(taken)
         if taken:
             self.world.checkers.durability.confirmed(book, taken)
+
+
+class Feeder(Publisher):
+    """Publishes to one queue, a little at a time."""
+
+    def turn(self) -> None:
+        """Stay with that queue."""
+
+    def again(self, delay_ms: int) -> None:
+        """Wait a little longer than others."""
+        super().again(max(delay_ms, FEED_MS))
 
 
 class Delayer(Publisher):

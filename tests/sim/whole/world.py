@@ -17,13 +17,13 @@ from sim.whole.importers import Importer
 from sim.whole.ledger import Ledger
 from sim.whole.loners import Loner
 from sim.whole.misfortunes import Misfortunes
-from sim.whole.operators import Binder, Declarer, Ender, Operator, Retrier, is_due
+from sim.whole.operators import Binder, Declarer, Ender, Operator, Retrier, Vanisher, is_due
 from sim.whole.outside import outside
 from sim.whole.people import VHOST, Person
 from sim.whole.policymakers import Policymaker, are_followed
 from sim.whole.process import Machine, Process
 from sim.whole.profile import DUE, MADE, SIFTED, TARGET, draw
-from sim.whole.publishers import Delayer, Publisher, Resender
+from sim.whole.publishers import Delayer, Feeder, Publisher, Resender
 from sim.whole.readers import Reader
 from sim.whole.registrars import Registrar
 from sim.whole.settlers import Settler
@@ -35,6 +35,8 @@ from warren_raft.types import METADATA_GROUP
 
 BATCHES = 2
 """Of each sink."""
+FEED = 100
+"""Messages for a queue that keeps its dead letters, where their target vanishes."""
 HUNG_MS = 5_000
 """A sync that takes longer has cost its node every leadership."""
 IDLE_MS = 6_000
@@ -93,6 +95,10 @@ class World(Traced):
         people += [Retrier(self, at, plan) for at, plan in enumerate(others) if plan.delays]
         people += [Binder(self, at, plan) for at, plan in enumerate(others) if plan.name == TARGET]
         people += [Operator(self, at, plan) for at, plan in enumerate(others) if plan.swept]
+        fed = [plan for plan in others if plan.keeps and profile.vanishing]
+        feeders = [Feeder(self, 20 + at, plan, FEED) for at, plan in enumerate(fed)]
+        self.publishers += feeders
+        people += [*feeders, *(Vanisher(self, at, self.plans[TARGET]) for at in range(len(fed)))]
         people += [Policymaker(self, at) for at in range(2)] if profile.policies else []
         if profile.later:
             delayers = [Delayer(self, at, profile.messages) for at in range(2)]
