@@ -95,7 +95,7 @@ def _assembled(pieces: list[bytes]) -> list[tuple[int, bytes]]:
 _APPEND = messages.Append(
     2, "a", "b", 3, 10, 2, 9, ((3, EntryKind.COMMAND, 5, b"data"), (3, EntryKind.NOOP, 6, b""))
 )
-_RAFT = [
+_RAFT: list[messages.AnyRaftMessage] = [
     messages.Vote(1, "a", "b", 3, 10, 2),
     _APPEND,
     messages.AppendReply(1, "b", "a", 3, True, 11, 11),
