@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +31,19 @@ class DefinitionsUnusable(Exception):
     """The file cannot be read or imported: as in RabbitMQ, the node does not start."""
 
 
+@dataclass(eq=False, repr=False)
 class BootDefinitions:
     """The file that this node loads before it is ready, or the files of a directory.
 
     skip_if_unchanged  not when it is the one that the cluster has loaded last
     """
 
-    def __init__(
-        self,
-        definitions: Definitions,
-        imports: DefinitionImports,
-        path: Path,
-        skip_if_unchanged: bool,
-    ) -> None:
-        self._definitions = definitions
-        self._imports = imports
-        self._path = path
-        self._skip_if_unchanged = skip_if_unchanged
-        self._document = Document()
-        self._digest = ""
+    _definitions: Definitions
+    _imports: DefinitionImports
+    _path: Path
+    _skip_if_unchanged: bool
+    _document: Document = field(default_factory=Document)
+    _digest: str = ""
 
     def read(self) -> None:
         """Read the files and check their form; raises DefinitionsUnusable."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from warren_broker.access import requests
@@ -24,6 +25,7 @@ OWN_LINK: Final = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class NodeLogins:
     """What decides on logins, and on the vhosts that users enter.
 
@@ -31,17 +33,10 @@ class NodeLogins:
     links   logins of this node's shovels and federation links
     """
 
-    def __init__(
-        self,
-        definitions: Definitions,
-        clients: ClientLimits,
-        tokens: TokenLogins | None,
-        links: LinkLogins,
-    ) -> None:
-        self._definitions = definitions
-        self._clients = clients
-        self._tokens = tokens
-        self._links = links
+    _definitions: Definitions
+    _clients: ClientLimits
+    _tokens: TokenLogins | None
+    _links: LinkLogins
 
     def authenticate(self, user: str, password: str, mechanism: str, done: Answer) -> None:
         """Answer RequestDone, TokenAccepted or LoginRefused; Unavailable without definitions.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from warren_broker.config import Limits
@@ -60,6 +61,7 @@ class Strangers:
         return {**{what: one.counts() for what, one in turns.items()}, **self.reported}
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class WaitingLogin:
     """A login that waits for its turn, then is under way until it is answered.
 
@@ -69,21 +71,11 @@ class WaitingLogin:
     done   called instead with Unavailable when too many wait
     """
 
-    __slots__ = ("_check", "_done", "_gone", "_turns", "host")
-
-    def __init__(
-        self,
-        turns: AddressTurns,
-        host: str,
-        check: Callable[[WaitingLogin], None],
-        gone: Callable[[], bool],
-        done: Callable[[Any], None],
-    ) -> None:
-        self._turns = turns
-        self._check = check
-        self._gone = gone
-        self._done = done
-        self.host = host
+    _turns: AddressTurns
+    host: str
+    _check: Callable[[WaitingLogin], None]
+    _gone: Callable[[], bool]
+    _done: Callable[[Any], None]
 
     def begin(self) -> None:
         """See `Newcomer`."""

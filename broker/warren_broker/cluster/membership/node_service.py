@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, ParamSpec
 
@@ -46,24 +47,16 @@ def answers_refusals(method: Callable[P, None]) -> Callable[P, None]:
     return request
 
 
+@dataclass(eq=False, repr=False)
 class NodeService:
     """Lists nodes, and handles maintenance and removal."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        definitions: Definitions,
-        leader_queries: LeaderQueries,
-        placement: Placement,
-        maintenance: Maintenance,
-        alarms: ResourceAlarms,
-    ) -> None:
-        self._cluster = cluster
-        self._definitions = definitions
-        self._leader_queries = leader_queries
-        self._placement = placement
-        self._maintenance = maintenance
-        self._alarms = alarms
+    _cluster: Cluster
+    _definitions: Definitions
+    _leader_queries: LeaderQueries
+    _placement: Placement
+    _maintenance: Maintenance
+    _alarms: ResourceAlarms
 
     # ------------------------------------------------------------ status
 

@@ -10,6 +10,7 @@ asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -44,31 +45,21 @@ LEADERLESS_MS = 3_000
 of a single queue is refused at once, and its client asks again."""
 
 
+@dataclass(eq=False, repr=False)
 class MemberService:
     """Members of queues: listing, changes, leadership transfers.
 
     nodes  the same for nodes
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        definitions: Definitions,
-        queues: QueueClients,
-        leader_queries: LeaderQueries,
-        placement: Placement,
-        leader_transfer: LeaderTransfer,
-        mirrors: MirrorFollower,
-        nodes: NodeService,
-    ) -> None:
-        self._cluster = cluster
-        self._definitions = definitions
-        self._queues = queues
-        self._leader_queries = leader_queries
-        self._placement = placement
-        self._leader_transfer = leader_transfer
-        self._mirrors = mirrors
-        self.nodes = nodes
+    _cluster: Cluster
+    _definitions: Definitions
+    _queues: QueueClients
+    _leader_queries: LeaderQueries
+    _placement: Placement
+    _leader_transfer: LeaderTransfer
+    _mirrors: MirrorFollower
+    nodes: NodeService
 
     # ------------------------------------------------------------ one queue
 
