@@ -19,7 +19,8 @@ import msgspec
 
 from warren_broker.access.token_rights import HeldRights
 from warren_machines.metadata.permissions import Permissions
-from warren_machines.queue.commands import ConsumerId, Delivery, MsgIds, SessionId
+from warren_machines.queue import commands
+from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_wire.arguments import Kind
 from warren_wire.errors import Refusal
 
@@ -49,11 +50,10 @@ class SessionRequest(AnsweredRequest, frozen=True, kw_only=True):
     session: SessionId
 
 
-class ConsumerRequest(ClientRequest, frozen=True, kw_only=True):
-    """A request about one consumer of a queue."""
-
-    consumer: ConsumerId
-    queue: str
+AnyClientRequest: TypeAlias = (
+    ClientRequest | commands.Credit | commands.Discard | commands.Return | commands.Settle
+)
+"""Commands for a consumer's queue are made by the connection itself; they have no answer."""
 
 
 # ------------------------------------------------------------------ the connection
@@ -126,12 +126,12 @@ class CheckChannelsRequest(SessionRequest, frozen=True, kw_only=True):
 class SessionDownRequest(SessionRequest, frozen=True, kw_only=True):
     """End a channel's session: return its deliveries, remove its consumers. Result: RequestDone.
 
-    consumers  (consumer, queue) of all its consumers, including cancelled ones that still hold
+    consumers  all its consumers, including cancelled ones that still hold
                messages and those of basic.get
     failed     passed on to the queue's command
     """
 
-    consumers: tuple[tuple[ConsumerId, str], ...]
+    consumers: tuple[ConsumerId, ...]
     failed: bool = True
 
 
@@ -243,7 +243,7 @@ class PublishRequest(SessionRequest, frozen=True, kw_only=True):
 class ConsumeRequest(SessionRequest, frozen=True, kw_only=True):
     """basic.consume. Result: RequestDone, or `errors.exclusive_use`, `no_queue`, `locked_queue`.
 
-    Fields as in `queue.commands.Checkout`; with explicit_credit the first SetCreditRequest follows.
+    Fields as in `queue.commands.Checkout`; with explicit_credit the first Credit follows.
     arguments           as given, including those that are decoded already
     cancel_on_failover  the client asks for basic.cancel when another node begins to lead the queue
     """
@@ -266,14 +266,6 @@ class CancelRequest(SessionRequest, frozen=True, kw_only=True):
     """basic.cancel. Result: RequestDone, after which nothing is delivered to it."""
 
     consumer: ConsumerId
-    queue: str
-
-
-class SetCreditRequest(ConsumerRequest, frozen=True, kw_only=True):
-    """As `queue.commands.Credit` (explicit, or what was sent to a no_ack consumer). No answer."""
-
-    delivered: int
-    credit: int
 
 
 class GetRequest(SessionRequest, frozen=True, kw_only=True):
@@ -282,26 +274,6 @@ class GetRequest(SessionRequest, frozen=True, kw_only=True):
     consumer: ConsumerId
     queue: str
     no_ack: bool
-
-
-class AckRequest(ConsumerRequest, frozen=True, kw_only=True):
-    """Acknowledge deliveries. No answer."""
-
-    msg_ids: MsgIds
-
-
-class RequeueRequest(ConsumerRequest, frozen=True, kw_only=True):
-    """Requeue deliveries. No answer. failed: by basic.reject, not basic.nack or basic.recover."""
-
-    msg_ids: MsgIds
-    failed: bool
-
-
-class RejectRequest(ConsumerRequest, frozen=True, kw_only=True):
-    """Reject deliveries without requeue. No answer. failed: by basic.reject, not basic.nack."""
-
-    msg_ids: MsgIds
-    failed: bool
 
 
 class SetAsideRequest(ClientRequest, frozen=True, kw_only=True):

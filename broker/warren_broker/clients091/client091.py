@@ -327,7 +327,7 @@ class Client091(ProtocolClient):
         self._events.channel_created(request.session, request.channel)
 
     def _session_down(self, request: requests.SessionDownRequest) -> None:
-        self._held.take_of(consumer for consumer, _ in request.consumers)
+        self._held.take_of(request.consumers)
         self._counts.channel_closed(request.session)
         self._events.channel_closed(request.session)
         self._broker.consuming.session_down(request.session, request.failed)
@@ -521,10 +521,8 @@ class Client091(ProtocolClient):
 
         self._broker.cancel_consumer(request.consumer, guarded_call(self, done))
 
-    def _credit(self, request: requests.SetCreditRequest) -> None:
-        self._broker.consuming.credit(
-            commands.Credit(request.consumer, request.delivered, request.credit)
-        )
+    def _credit(self, command: commands.Credit) -> None:
+        self._broker.consuming.credit(command)
 
     def _get(self, request: requests.GetRequest) -> None:
         if request.token not in self._session.state.asked:
@@ -542,21 +540,12 @@ class Client091(ProtocolClient):
 
         self._broker.consuming.get(queue, command, got)
 
-    def _settle(self, request: requests.AckRequest) -> None:
-        self._counts.acknowledged(request.consumer, request.msg_ids)
-        self._broker.consuming.acknowledge(
-            commands.Settle(request.consumer, request.msg_ids), late=True
-        )
+    def _ack(self, command: commands.Settle) -> None:
+        self._counts.acknowledged(command.consumer, command.msg_ids)
+        self._broker.consuming.acknowledge(command, late=True)
 
-    def _return(self, request: requests.RequeueRequest) -> None:
-        self._broker.consuming.acknowledge(
-            commands.Return(request.consumer, request.msg_ids, request.failed)
-        )
-
-    def _discard(self, request: requests.RejectRequest) -> None:
-        self._broker.consuming.acknowledge(
-            commands.Discard(request.consumer, request.msg_ids, request.failed)
-        )
+    def _give_up(self, command: commands.Return | commands.Discard) -> None:
+        self._broker.consuming.acknowledge(command)
 
     def _set_aside(self, request: requests.SetAsideRequest) -> None:
         reason = f"{request.reason} ({self._peer})"
@@ -605,11 +594,11 @@ _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.PublishRequest: Client091._publish,
     requests.ConsumeRequest: Client091._checkout,
     requests.CancelRequest: Client091._cancel,
-    requests.SetCreditRequest: Client091._credit,
+    commands.Credit: Client091._credit,
     requests.GetRequest: Client091._get,
-    requests.AckRequest: Client091._settle,
-    requests.RequeueRequest: Client091._return,
-    requests.RejectRequest: Client091._discard,
+    commands.Settle: Client091._ack,
+    commands.Return: Client091._give_up,
+    commands.Discard: Client091._give_up,
     requests.SetAsideRequest: Client091._set_aside,
     requests.ForgetConsumerRequest: Client091._forget,
     requests.TraceRequest: Client091._trace,

@@ -16,6 +16,7 @@ from warren_broker.clients.part_answers import ConfirmedPart
 from warren_broker.clients091 import consume, item_order, negotiation, publish
 from warren_broker.clients091.state import Channel, ChannelFault, ConnectionState, TableRun
 from warren_broker.cluster.ids import Ids
+from warren_machines.queue import commands
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_wire import errors
 from warren_wire.amqp091 import codec, methods
@@ -368,12 +369,7 @@ class Connection:
         for consumer in self.state.to_report.values():
             consumer.unreported = consumer.unreported_bytes = 0
             self.state.requests.append(
-                requests.SetCreditRequest(
-                    consumer=consumer.number,
-                    queue=consumer.queue,
-                    delivered=consumer.next_msg_id,
-                    credit=0,
-                )
+                commands.Credit(consumer.number, consumer.next_msg_id, credit=0)
             )
         self.state.to_report.clear()
 
@@ -382,7 +378,7 @@ class Connection:
         taken, self.state.faults = self.state.faults, []
         return taken
 
-    def take_requests(self) -> list[requests.ClientRequest]:
+    def take_requests(self) -> list[requests.AnyClientRequest]:
         """Return and clear the requests to be carried out, in order."""
         taken, self.state.requests = self.state.requests, []
         return taken

@@ -11,6 +11,7 @@ from warren_broker.clients091.declare import queue_name
 from warren_broker.clients091.deliveries import answer_get, hand_out
 from warren_broker.clients091.delivery_tags import Held, by_consumer
 from warren_broker.clients091.state import Channel, ChannelConsumer
+from warren_machines.queue import commands
 from warren_machines.queue.commands import Delivery
 from warren_machines.queue.delivery_parts import rest_of
 from warren_wire import errors
@@ -153,7 +154,7 @@ def _cancel(channel: Channel, method: methods.BasicCancel) -> None:
         if not method.no_wait:
             channel.send(reply)
 
-    channel.ask(requests.CancelRequest, cancelled, consumer=consumer.number, queue=consumer.queue)
+    channel.ask(requests.CancelRequest, cancelled, consumer=consumer.number)
 
 
 def cancel_unless_readable(consumer: ChannelConsumer) -> None:
@@ -180,7 +181,6 @@ def cancel_unless_readable(consumer: ChannelConsumer) -> None:
             token=connection.expect(None, cancelled),
             session=channel.session,
             consumer=consumer.number,
-            queue=consumer.queue,
         )
     )
 
@@ -198,7 +198,7 @@ def remove(consumer: ChannelConsumer) -> None:
     for held in [held for held in channel.held_back if held[0] is consumer]:
         channel.held_back.remove(held)  # returned with the session, or now
         global_prefetch.give_back(*held[:2])
-    channel.past[consumer.number] = consumer.queue
+    channel.past[consumer.number] = None
     channel.forget_past()
 
 
@@ -211,7 +211,7 @@ def _get(channel: Channel, method: methods.BasicGet) -> None:
     def got(result: requests.GotMessage | requests.GotNothing) -> None:
         if result.getter is not None:
             # What the old number holds must not be taken for the new queue's: they count alike.
-            channel.past[number] = name
+            channel.past[number] = None
             channel.getters[name] = result.getter
             channel.forget_past()
         if isinstance(result, requests.GotNothing):
@@ -251,7 +251,7 @@ def deliver_reply(channel: Channel, table: MessageTable, at: int) -> None:
         shown = fitting(at, table.properties_of(at), connection.frame_max)
     except Unsendable:
         return  # direct replies are at most once: one that does not fit the frames is dropped
-    tag = channel.deliveries.delivered(0, "", 0, 1, keep=False)
+    tag = channel.deliveries.delivered(0, 0, 1, keep=False)
     route = table.route(at)
     channel.send(
         methods.BasicDeliver(
@@ -297,21 +297,13 @@ def acknowledge(channel: Channel, run: AckRun) -> None:
 def settle(channel: Channel, kind: int, held: Held) -> None:
     """Report settled deliveries to the queues; kind as in kernel.items."""
     ended = False
-    for number, queue, msg_ids in by_consumer(held):
+    for number, msg_ids in by_consumer(held):
         if kind == ACK:
-            channel.request(requests.AckRequest(consumer=number, queue=queue, msg_ids=msg_ids))
+            channel.request(commands.Settle(number, msg_ids))
         elif kind in (NACK_REQUEUE, REJECT_REQUEUE):
-            channel.request(
-                requests.RequeueRequest(
-                    consumer=number, queue=queue, msg_ids=msg_ids, failed=kind == REJECT_REQUEUE
-                )
-            )
+            channel.request(commands.Return(number, msg_ids, failed=kind == REJECT_REQUEUE))
         else:
-            channel.request(
-                requests.RejectRequest(
-                    consumer=number, queue=queue, msg_ids=msg_ids, failed=kind == REJECT_DISCARD
-                )
-            )
+            channel.request(commands.Discard(number, msg_ids, failed=kind == REJECT_DISCARD))
         global_prefetch.settled(channel, number, msg_ids)
         ended |= number in channel.past
     if ended:

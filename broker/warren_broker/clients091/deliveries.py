@@ -10,6 +10,7 @@ from typing import Any
 
 from warren_broker.access import requests
 from warren_broker.clients091.state import Channel, ChannelConsumer
+from warren_machines.queue import commands
 from warren_machines.queue.commands import ConsumerId, Delivery
 from warren_machines.queue.delivery_parts import part_of, rest_of
 from warren_wire import relay_names
@@ -62,7 +63,6 @@ def hand_out(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> bool:
         set_aside(
             consumer.channel,
             consumer.number,
-            consumer.queue,
             part_of(delivery, at, at + 1),
             reason,
             elsewhere,
@@ -116,7 +116,7 @@ def _write(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
         replaced = format_deliveries(connection.out, *span)
         size_bytes = len(connection.out) - before
     channel.deliveries.delivered(
-        consumer.number, consumer.queue, delivery.first_msg_id, count, keep=not consumer.no_ack
+        consumer.number, delivery.first_msg_id, count, keep=not consumer.no_ack
     )
     if connection.vhost in connection.traced_vhosts:
         _trace(channel, consumer.queue, delivery, block, headers)
@@ -147,11 +147,9 @@ def answer_get(
             headers,
         )
     except Unsendable as found:
-        set_aside(channel, number, queue, delivery, str(found), found.elsewhere, no_ack)
+        set_aside(channel, number, delivery, str(found), found.elsewhere, no_ack)
         return False
-    channel.deliveries.delivered(
-        number, queue, delivery.first_msg_id, 1, keep=not no_ack, counted=False
-    )
+    channel.deliveries.delivered(number, delivery.first_msg_id, 1, keep=not no_ack, counted=False)
     if connection.vhost in connection.traced_vhosts:
         _trace(channel, queue, delivery, result.block, headers)
     for ordinal in replaced:
@@ -178,7 +176,6 @@ def _trace(
 def set_aside(
     channel: Channel,
     number: ConsumerId,
-    queue: str,
     delivery: Delivery,
     reason: str,
     elsewhere: bool,
@@ -195,13 +192,9 @@ def set_aside(
         return  # the queue has settled it already
     msg_ids = ((delivery.first_msg_id, delivery.first_msg_id),)
     if elsewhere and delivery.delivery_count < UNSENDABLE_TRIES_MAX:
-        channel.request(
-            requests.RequeueRequest(consumer=number, queue=queue, msg_ids=msg_ids, failed=True)
-        )
+        channel.request(commands.Return(number, msg_ids, failed=True))
     else:
-        channel.request(
-            requests.RejectRequest(consumer=number, queue=queue, msg_ids=msg_ids, failed=True)
-        )
+        channel.request(commands.Discard(number, msg_ids, failed=True))
 
 
 def _note(

@@ -25,7 +25,6 @@ class HeldRun:
     """Tags first … last (closed) of one consumer; the msg_id of tag t is t + offset.
 
     consumer  the consumer's number
-    queue     the consumer's queue
     counted   False for basic.get: a channel-wide prefetch does not count it
     """
 
@@ -33,7 +32,6 @@ class HeldRun:
     last: int
     offset: int
     consumer: ConsumerId
-    queue: str
     counted: bool = True
 
     def __len__(self) -> int:
@@ -74,7 +72,6 @@ class DeliveryLedger:
     def delivered(
         self,
         consumer: ConsumerId,
-        queue: str,
         first_msg_id: int,
         count: int,
         keep: bool,
@@ -102,7 +99,7 @@ class DeliveryLedger:
         ):
             last.last = tag + count - 1
         else:
-            self.runs.append(HeldRun(tag, tag + count - 1, offset, consumer, queue, counted))
+            self.runs.append(HeldRun(tag, tag + count - 1, offset, consumer, counted))
         return tag
 
     def take_up_to(self, tag: int) -> Held:
@@ -171,7 +168,7 @@ class DeliveryLedger:
 
 
 def _part(run: HeldRun, first: int, last: int) -> HeldRun:
-    return HeldRun(first, last, run.offset, run.consumer, run.queue, run.counted)
+    return HeldRun(first, last, run.offset, run.consumer, run.counted)
 
 
 def unknown_tag(tag: int) -> PreconditionFailed:
@@ -179,19 +176,17 @@ def unknown_tag(tag: int) -> PreconditionFailed:
     return PreconditionFailed(f"unknown delivery tag {tag}")
 
 
-def by_consumer(held: Held) -> list[tuple[ConsumerId, str, MsgIds]]:
+def by_consumer(held: Held) -> list[tuple[ConsumerId, MsgIds]]:
     """Return the msg_id ranges per consumer, consumers in the order of their first tag."""
     if len(held) == 1:
         run = held[0]
-        return [(run.consumer, run.queue, ((run.first + run.offset, run.last + run.offset),))]
-    grouped: dict[ConsumerId, tuple[str, list[tuple[int, int]]]] = {}
+        return [(run.consumer, ((run.first + run.offset, run.last + run.offset),))]
+    grouped: dict[ConsumerId, list[tuple[int, int]]] = {}
     for run in held:
-        _, ranges = grouped.setdefault(run.consumer, (run.queue, []))
+        ranges = grouped.setdefault(run.consumer, [])
         first, last = run.first + run.offset, run.last + run.offset
         if ranges and ranges[-1][1] + 1 == first:
             ranges[-1] = (ranges[-1][0], last)
         else:
             ranges.append((first, last))
-    return [
-        (consumer, queue, tuple(sorted(ranges))) for consumer, (queue, ranges) in grouped.items()
-    ]
+    return [(consumer, tuple(sorted(ranges))) for consumer, ranges in grouped.items()]

@@ -9,10 +9,10 @@ joined before the limit) is held back until acknowledgements make room.
 
 from __future__ import annotations
 
-from warren_broker.access import requests
 from warren_broker.clients091.deliveries import hand_out
 from warren_broker.clients091.held_back import HELD_BACK_BEYOND
 from warren_broker.clients091.state import Channel, ChannelConsumer, ConnectionState
+from warren_machines.queue import commands
 from warren_machines.queue.commands import ConsumerId, Delivery, MsgIds
 from warren_machines.queue.delivery_parts import part_of, rest_of
 
@@ -79,14 +79,8 @@ def crowded(state: ConnectionState, number: ConsumerId, level: int, bytes_max: i
 def give_back(consumer: ChannelConsumer, delivery: Delivery) -> None:
     """Return a held-back delivery, which the client has never seen, to its queue."""
     last = delivery.first_msg_id + delivery.last - delivery.first
-    consumer.channel.request(
-        requests.RequeueRequest(
-            consumer=consumer.number,
-            queue=consumer.queue,
-            msg_ids=((delivery.first_msg_id, last),),
-            failed=False,
-        )
-    )
+    held = ((delivery.first_msg_id, last),)
+    consumer.channel.request(commands.Return(consumer.number, held, failed=False))
 
 
 def _share_out(channel: Channel) -> None:
@@ -104,11 +98,4 @@ def _share_out(channel: Channel) -> None:
         # Credit is renewed once half is used: not every acknowledgement is worth a command.
         if target > granted and granted <= target // 2:
             consumer.granted = consumer.next_msg_id + target
-            channel.request(
-                requests.SetCreditRequest(
-                    consumer=consumer.number,
-                    queue=consumer.queue,
-                    delivered=consumer.next_msg_id,
-                    credit=target,
-                )
-            )
+            channel.request(commands.Credit(consumer.number, consumer.next_msg_id, target))

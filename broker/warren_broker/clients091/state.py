@@ -16,7 +16,7 @@ import msgspec
 from warren_broker.access import requests
 from warren_broker.access.access import Access
 from warren_broker.access.connection_config import ConnectionConfig
-from warren_broker.access.requests import BrokerView, ClientRequest, Token
+from warren_broker.access.requests import AnyClientRequest, BrokerView, Token
 from warren_broker.access.token_rights import HeldRights
 from warren_broker.clients091.confirms import CheckedRun, Publishes, PublishLedger
 from warren_broker.clients091.delivery_tags import DeliveryLedger, Held
@@ -152,7 +152,7 @@ class Channel:
     waiting   token of the answer that everything in `inbox` waits for; 0: none
     inbox     items with the memory that each takes; inbox_bytes is the sum
     at        code of the method being handled, for a close's class and method id
-    past      cancelled consumers that may still hold deliveries: number to queue
+    past      cancelled consumers that may still hold deliveries, by number
     getters   queue to the number that basic.get uses there
     confirmed messages confirmed to the client; returned: messages returned as unroutable
     held_back deliveries beyond the channel-wide prefetch, in order
@@ -170,7 +170,7 @@ class Channel:
     prefetch: int = 0
     global_prefetch: int = 0
     consumers: dict[str, ChannelConsumer] = field(default_factory=dict)
-    past: dict[ConsumerId, str] = field(default_factory=dict)
+    past: dict[ConsumerId, None] = field(default_factory=dict)
     getters: dict[str, ConsumerId] = field(default_factory=dict)
     deliveries: DeliveryLedger = field(default_factory=DeliveryLedger)
     held_back: HeldBack = field(init=False)
@@ -191,7 +191,7 @@ class Channel:
         """Send a method to the client."""
         self.connection.send(self.number, method)
 
-    def request(self, request: requests.ClientRequest) -> None:
+    def request(self, request: AnyClientRequest) -> None:
         """Make a request to the broker that has no answer."""
         self.connection.requests.append(request)
 
@@ -250,12 +250,10 @@ class Channel:
 
     # -------------------------------------------------------------- its end
 
-    def all_consumers(self) -> tuple[tuple[ConsumerId, str], ...]:
-        """Return (consumer, queue) of all consumers that may hold deliveries of this channel."""
-        mine = {consumer.number: consumer.queue for consumer in self.consumers.values()}
-        mine.update(self.past)
-        mine.update((number, queue) for queue, number in self.getters.items())
-        return tuple(sorted(mine.items()))
+    def all_consumers(self) -> tuple[ConsumerId, ...]:
+        """Return all consumers that may hold deliveries of this channel."""
+        mine = [consumer.number for consumer in self.consumers.values()]
+        return tuple(sorted({*mine, *self.past, *self.getters.values()}))
 
     def end(self, then: Then) -> None:
         """End the session: return its deliveries, cancel its consumers, then call `then`."""
@@ -399,7 +397,7 @@ class ConnectionState:
     out: bytearray = field(default_factory=bytearray)
     pieces: list[bytes | bytearray | memoryview] = field(default_factory=list)  # before `out`
     pieces_bytes: int = 0
-    requests: list[ClientRequest] = field(default_factory=list)
+    requests: list[AnyClientRequest] = field(default_factory=list)
     asked: dict[Token, Asked] = field(default_factory=dict)
     _last_token: int = 0
     publishes: Publishes[Channel] = field(default_factory=Publishes)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.broker.amqp091.peer import Peer, messages, run
 from warren_broker.access import requests
+from warren_machines.queue import commands
 from warren_wire import errors
 from warren_wire.amqp091 import codec, methods
 from warren_wire.kernel import Selection
@@ -84,9 +85,7 @@ class World:
                 self.open_requests.append(request)
                 if isinstance(request, requests.ConsumeRequest):
                     self.next_msg_id[request.consumer] = 0
-            elif isinstance(
-                request, (requests.AckRequest, requests.RequeueRequest, requests.RejectRequest)
-            ):
+            elif isinstance(request, (commands.Settle, commands.Return, commands.Discard)):
                 assert all(first <= last for first, last in request.msg_ids)
                 assert all(one[1] + 1 < two[0] for one, two in pairwise(request.msg_ids))
 

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.amqp091.peer import Peer, message, messages, run, settles, tags
 from warren_broker.access import requests
 from warren_broker.clients091.state import GETTERS_KEPT
+from warren_machines.queue import commands
 from warren_machines.queue.ready.limits import NO_ACK_WINDOW, WINDOW_BYTES
 from warren_wire import errors
 from warren_wire.arguments import DURATION_MS_MAX, Kind
@@ -197,7 +198,7 @@ def test_a_repeated_delivery_is_dropped(peer: Peer) -> None:
     peer.conn.deliver(1001, run(1, 4, first=1), messages(5))
     assert tags(peer) == [4, 5]
     peer.send(spec.Basic.Ack(5, True))
-    assert peer.the(requests.AckRequest).msg_ids == ((0, 4),)
+    assert peer.the(commands.Settle).msg_ids == ((0, 4),)
 
 
 def test_a_delivery_to_nobody_is_dropped(peer: Peer) -> None:
@@ -222,14 +223,14 @@ def holding(peer: Peer) -> Peer:
 
 def test_ack_one(holding: Peer) -> None:
     holding.send(spec.Basic.Ack(4))
-    assert settles(holding) == [("AckRequest", 1001, ((3, 3),))]
+    assert settles(holding) == [("Settle", 1001, ((3, 3),))]
 
 
 def test_ack_multiple_over_consumers(holding: Peer) -> None:
     holding.send(spec.Basic.Ack(15, True))
-    assert settles(holding) == [("AckRequest", 1001, ((0, 11),)), ("AckRequest", 1002, ((0, 2),))]
+    assert settles(holding) == [("Settle", 1001, ((0, 11),)), ("Settle", 1002, ((0, 2),))]
     holding.send(spec.Basic.Ack(20, True))
-    assert settles(holding) == [("AckRequest", 1001, ((12, 16),))]
+    assert settles(holding) == [("Settle", 1001, ((12, 16),))]
 
 
 def test_ack_all(holding: Peer) -> None:
@@ -237,8 +238,8 @@ def test_ack_all(holding: Peer) -> None:
     holding.asked()
     holding.send(spec.Basic.Ack(0, True))
     assert settles(holding) == [
-        ("AckRequest", 1001, ((0, 2), (4, 16))),
-        ("AckRequest", 1002, ((0, 2),)),
+        ("Settle", 1001, ((0, 2), (4, 16))),
+        ("Settle", 1002, ((0, 2),)),
     ]
     holding.send(spec.Basic.Ack(0, True))
     assert settles(holding) == []
@@ -249,22 +250,18 @@ def test_singles_in_a_row_are_one_request(holding: Peer) -> None:
     from pamqp.frame import marshal
 
     holding.conn.receive(b"".join(marshal(spec.Basic.Ack(tag), 1) for tag in range(1, 9)))
-    assert settles(holding) == [("AckRequest", 1001, ((0, 7),))]
+    assert settles(holding) == [("Settle", 1001, ((0, 7),))]
 
 
 def test_nack_and_reject(holding: Peer) -> None:
     holding.send(spec.Basic.Nack(2, multiple=True, requeue=True))
-    assert holding.asked() == [
-        requests.RequeueRequest(consumer=1001, queue="q", msg_ids=((0, 1),), failed=False)
-    ]
+    assert holding.asked() == [commands.Return(consumer=1001, msg_ids=((0, 1),), failed=False)]
     holding.send(spec.Basic.Nack(3, multiple=False, requeue=False))
-    assert settles(holding) == [("RejectRequest", 1001, ((2, 2),))]
+    assert settles(holding) == [("Discard", 1001, ((2, 2),))]
     holding.send(spec.Basic.Reject(4, requeue=True))
-    assert holding.asked() == [
-        requests.RequeueRequest(consumer=1001, queue="q", msg_ids=((3, 3),), failed=True)
-    ]
+    assert holding.asked() == [commands.Return(consumer=1001, msg_ids=((3, 3),), failed=True)]
     holding.send(spec.Basic.Reject(5, requeue=False))
-    assert settles(holding) == [("RejectRequest", 1001, ((4, 4),))]
+    assert settles(holding) == [("Discard", 1001, ((4, 4),))]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +286,7 @@ def test_a_tag_twice(holding: Peer) -> None:
     holding.send(spec.Basic.Ack(3))
     settle, down = holding.asked()
     assert settle.msg_ids == ((2, 2),)
-    assert down.consumers == ((1001, "q"), (1002, "r"))
+    assert down.consumers == (1001, 1002)
     assert "unknown delivery tag 3" in holding.got()[-1][1].reply_text
 
 
@@ -308,8 +305,8 @@ def test_recover(holding: Peer) -> None:
     holding.send(spec.Basic.Recover(True))
     holding.one(spec.Basic.RecoverOk)
     assert holding.asked() == [
-        requests.RequeueRequest(consumer=1001, queue="q", msg_ids=((0, 16),), failed=False),
-        requests.RequeueRequest(consumer=1002, queue="r", msg_ids=((0, 2),), failed=False),
+        commands.Return(consumer=1001, msg_ids=((0, 16),), failed=False),
+        commands.Return(consumer=1002, msg_ids=((0, 2),), failed=False),
     ]
     holding.send(spec.Basic.RecoverAsync(True))
     holding.nothing()
@@ -339,9 +336,7 @@ def test_the_window_moves_as_output_is_taken(peer: Peer) -> None:
     assert not peer.asked()
     assert peer.conn.wants_output
     peer.conn.take_output()
-    assert peer.asked() == [
-        requests.SetCreditRequest(consumer=1001, queue="q", delivered=half + 4, credit=0)
-    ]
+    assert peer.asked() == [commands.Credit(consumer=1001, delivered=half + 4, credit=0)]
     peer.conn.take_output()
     assert not peer.asked()
 
@@ -350,7 +345,7 @@ def test_the_window_moves_by_bytes_too(peer: Peer) -> None:
     peer.consume("q", "c", no_ack=True)
     peer.conn.deliver(1001, run(0), message(b"x" * (WINDOW_BYTES // 2)))
     peer.conn.take_output()
-    assert peer.the(requests.SetCreditRequest).delivered == 1
+    assert peer.the(commands.Credit).delivered == 1
 
 
 # ------------------------------------------------------------------ cancel
@@ -359,7 +354,7 @@ def test_the_window_moves_by_bytes_too(peer: Peer) -> None:
 def test_cancel(holding: Peer) -> None:
     holding.send(spec.Basic.Cancel("a"))
     made = holding.the(requests.CancelRequest)
-    assert (made.consumer, made.queue) == (1001, "q")
+    assert made.consumer == 1001
     holding.conn.deliver(1001, run(17), message())
     assert tags(holding) == [21]  # it was under way
     holding.conn.answer(made.token, requests.RequestDone())
@@ -367,13 +362,13 @@ def test_cancel(holding: Peer) -> None:
     holding.conn.deliver(1001, run(18), message())
     holding.nothing()
     holding.send(spec.Basic.Ack(21))
-    assert settles(holding) == [("AckRequest", 1001, ((17, 17),))]
+    assert settles(holding) == [("Settle", 1001, ((17, 17),))]
     holding.consume("q", "a")
     holding.send(spec.Channel.Close(200, "", 0, 0))
     assert holding.the(requests.SessionDownRequest).consumers == (
-        (1001, "q"),
-        (1002, "r"),
-        (1003, "q"),
+        1001,
+        1002,
+        1003,
     )
 
 
@@ -394,7 +389,7 @@ def test_a_cancelled_consumer_is_forgotten_with_its_last_delivery(holding: Peer,
     holding.answer(requests.CancelRequest)
     holding.one(spec.Basic.CancelOk)
     holding.send(spec.Basic.Ack(16, True))
-    assert [type(each).__name__ for each in holding.asked()] == ["AckRequest"] * 2
+    assert [type(each).__name__ for each in holding.asked()] == ["Settle"] * 2
     holding.consume("q", "a")
     holding.send(how)
     settled, forgotten = holding.asked()
@@ -439,7 +434,7 @@ def test_queues_that_were_asked_by_get_are_forgotten_when_nothing_is_held(peer: 
     assert all(each.getter for each in forgotten)
     assert list(peer.conn.state.channels[1].getters) == ["q5", f"q{GETTERS_KEPT}"]
     peer.send(spec.Basic.Ack(1))
-    assert settles(peer) == [("AckRequest", 1006, ((0, 0),))]
+    assert settles(peer) == [("Settle", 1006, ((0, 0),))]
 
 
 def test_cancel_of_an_unknown_tag(peer: Peer) -> None:
@@ -462,7 +457,7 @@ def test_cancelled_by_the_queue(holding: Peer, reason: str) -> None:
     assert cancel.nowait
     holding.send(spec.Basic.CancelOk("a"))
     holding.send(spec.Basic.Ack(1))
-    assert settles(holding) == [("AckRequest", 1001, ((0, 0),))]  # harmless, maybe late
+    assert settles(holding) == [("Settle", 1001, ((0, 0),))]  # harmless, maybe late
     holding.nothing()
     holding.send(spec.Basic.Cancel("a"))
     holding.one(spec.Basic.CancelOk)
@@ -515,9 +510,9 @@ def test_get(peer: Peer) -> None:
     peer.answer(requests.GetRequest, requests.GotNothing())
     peer.one(spec.Basic.GetEmpty)
     peer.send(spec.Basic.Ack(1))
-    assert settles(peer) == [("AckRequest", 1001, ((0, 0),))]
+    assert settles(peer) == [("Settle", 1001, ((0, 0),))]
     peer.send(spec.Channel.Close(200, "", 0, 0))
-    assert peer.the(requests.SessionDownRequest).consumers == ((1001, "q"),)
+    assert peer.the(requests.SessionDownRequest).consumers == (1001,)
 
 
 def test_gets_of_a_queue_that_was_declared_again_keep_the_number_they_were_given(

@@ -35,7 +35,7 @@ def test_deliveries(steps: list[tuple[str, int, int, bool]]) -> None:
     for what, one, two, flag in steps:
         if what == "deliver":
             assert (
-                ledger.delivered(one, "q", next_msg_id[one], two, keep=not flag, counted=one != 3)
+                ledger.delivered(one, next_msg_id[one], two, keep=not flag, counted=one != 3)
                 == next_tag
             )
             for tag in range(next_tag, next_tag + two):
@@ -80,20 +80,19 @@ def test_grouping_by_consumer(steps: list[tuple[int, int]], up_to: int) -> None:
     ledger = DeliveryLedger()
     next_msg_id = {1: 0, 2: 0, 3: 0}
     for consumer, count in steps:
-        ledger.delivered(consumer, f"q{consumer}", next_msg_id[consumer], count, keep=True)
+        ledger.delivered(consumer, next_msg_id[consumer], count, keep=True)
         next_msg_id[consumer] += count
     held = ledger.take_up_to(min(up_to, ledger.next_tag - 1))
     grouped = by_consumer(held)
-    assert len({consumer for consumer, _, _ in grouped}) == len(grouped)
+    assert len({consumer for consumer, _ in grouped}) == len(grouped)
     flat = {
         (consumer, msg_id)
-        for consumer, queue, ranges in grouped
+        for consumer, ranges in grouped
         for first, last in ranges
         for msg_id in range(first, last + 1)
     }
     assert flat == {(consumer, msg_id) for _, consumer, msg_id in singles(held)}
-    for consumer, queue, ranges in grouped:
-        assert queue == f"q{consumer}"
+    for _, ranges in grouped:
         for (_, before), (after, _) in pairwise(ranges):
             assert before + 1 < after
 
@@ -101,7 +100,7 @@ def test_grouping_by_consumer(steps: list[tuple[int, int]], up_to: int) -> None:
 def test_one_consumer_is_one_run_however_long() -> None:
     ledger = DeliveryLedger()
     for start in range(0, 100_000, 1000):
-        ledger.delivered(1, "q", start, 1000, keep=True)
+        ledger.delivered(1, start, 1000, keep=True)
     assert len(ledger.runs) == 1
     for tag in range(100, 100_001, 100):
         (run,) = ledger.take_up_to(tag)

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.amqp091.peer import Peer, message, messages, run, settles, tags
 from warren_broker.access import requests
 from warren_broker.clients091.global_prefetch import crowded
+from warren_machines.queue import commands
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def wide(peer: Peer, count: int) -> None:
 
 def credits(made: list[Any]) -> list[tuple[int, int, int]]:
     for request in made:
-        assert isinstance(request, requests.SetCreditRequest), request
+        assert isinstance(request, commands.Credit), request
     return [(request.consumer, request.delivered, request.credit) for request in made]
 
 
@@ -53,7 +54,7 @@ def test_small_change_is_not_worth_a_command(peer: Peer) -> None:
     peer.got()
     peer.send(spec.Basic.Ack(10, True))
     (settle,) = peer.asked()
-    assert isinstance(settle, requests.AckRequest)
+    assert isinstance(settle, commands.Settle)
     peer.conn.deliver(1001, run(10, 50), messages(50))
     peer.got()
     peer.send(spec.Basic.Ack(60, True))
@@ -71,7 +72,7 @@ def test_the_limit_holds_over_all_consumers(peer: Peer) -> None:
     assert tags(peer) == [1]
     peer.send(spec.Basic.Ack(1))
     assert tags(peer) == [2]
-    assert settles(peer) == [("AckRequest", 1001, ((0, 0),))]
+    assert settles(peer) == [("Settle", 1001, ((0, 0),))]
     peer.send(spec.Basic.Ack(2))
     settle, one, two = peer.asked()
     assert settle.consumer == 1002
@@ -89,7 +90,7 @@ def test_a_limit_holds_back_consumers_that_were_there_before(peer: Peer) -> None
     assert tags(peer) == [4, 5]
     peer.asked()
     peer.send(spec.Basic.Ack(0, True))
-    assert settles(peer) == [("AckRequest", 1001, ((1, 4),))]
+    assert settles(peer) == [("Settle", 1001, ((1, 4),))]
 
 
 def test_gets_and_no_ack_consumers_are_not_limited(peer: Peer) -> None:
@@ -132,9 +133,7 @@ def test_what_was_held_back_is_given_back_by_cancel(peer: Peer) -> None:
     peer.send(spec.Basic.Cancel("c"))
     made = peer.the(requests.CancelRequest)
     peer.conn.answer(made.token, requests.RequestDone())
-    assert peer.asked() == [
-        requests.RequeueRequest(consumer=1001, queue="q", msg_ids=((1, 2),), failed=False)
-    ]
+    assert peer.asked() == [commands.Return(consumer=1001, msg_ids=((1, 2),), failed=False)]
 
 
 @pytest.mark.specification("quorum-queues: Quorum queues do not support global QoS")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.broker.amqp091.peer import Peer, message, messages, run, whole
 from warren_broker.access import requests
+from warren_machines.queue import commands
 from warren_wire import errors
 from warren_wire.amqp091 import codec, methods, properties
 from warren_wire.kernel import Selection
@@ -350,7 +351,7 @@ def test_commit(transactional: Peer) -> None:
     peer.publish(b"next")
     one, two, settle = peer.asked()
     assert (one.table.body(one.first), two.table.body(two.first)) == (b"a", b"b")
-    assert settle == requests.AckRequest(consumer=1001, queue="q", msg_ids=((0, 0),))
+    assert settle == commands.Settle(consumer=1001, msg_ids=((0, 0),))
     for published in (one, two):
         assert published.confirm
         peer.conn.routed(published.token, [whole(published)])
@@ -402,7 +403,7 @@ def test_rollback(transactional: Peer) -> None:
     assert not peer.asked()
     peer.send(spec.Basic.Ack(3, True))
     peer.send(spec.Tx.Commit())
-    assert peer.the(requests.AckRequest).msg_ids == ((0, 2),)
+    assert peer.the(commands.Settle).msg_ids == ((0, 2),)
 
 
 def test_refused_in_a_transaction(transactional: Peer) -> None:

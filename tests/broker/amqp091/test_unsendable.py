@@ -10,6 +10,7 @@ from tests.broker.amqp091.peer import Peer, run
 from tests.broker.kernel import frames as f
 from warren_broker.access import requests
 from warren_broker.clients091.deliveries import UNSENDABLE_TRIES_MAX
+from warren_machines.queue import commands
 from warren_wire.block.block import Block, encode
 
 LARGE = f.properties(headers=f.table((b"h", b"x" + (5000).to_bytes(4, "big") + bytes(5000))))
@@ -43,7 +44,7 @@ def test_those_around_it_are_delivered_and_it_goes_back_as_failed() -> None:
     notes = [each for each in asked if isinstance(each, requests.SetAsideRequest)]
     assert [(each.index, each.msg_id) for each in notes] == [(1, 1), (1, 3)]
     assert "frame of 4096 bytes" in notes[0].reason
-    back = [each for each in asked if isinstance(each, requests.RequeueRequest)]
+    back = [each for each in asked if isinstance(each, commands.Return)]
     assert [(each.msg_ids, each.failed) for each in back] == [(((1, 1),), True), (((3, 3),), True)]
     assert len(asked) == 4
     peer.send(spec.Basic.Ack(3, multiple=True))
@@ -57,7 +58,7 @@ def test_it_is_discarded_in_the_end() -> None:
     peer.conn.deliver(1001, run(0, failed=UNSENDABLE_TRIES_MAX), block(LARGE))
     note, discard = peer.asked()
     assert isinstance(note, requests.SetAsideRequest)
-    assert isinstance(discard, requests.RejectRequest) and discard.msg_ids == ((0, 0),)
+    assert isinstance(discard, commands.Discard) and discard.msg_ids == ((0, 0),)
 
 
 def test_what_nobody_could_be_sent_is_discarded_at_once() -> None:
@@ -65,7 +66,7 @@ def test_what_nobody_could_be_sent_is_discarded_at_once() -> None:
     peer.conn.deliver(1001, run(0, 2), block(b"", b"", form=1))
     assert [type(each) for each in peer.asked()] == [
         requests.SetAsideRequest,
-        requests.RejectRequest,
+        commands.Discard,
     ] * 2
     peer.nothing()
 
@@ -88,10 +89,8 @@ def test_without_acknowledgements_the_window_moves_on() -> None:
         peer.conn.deliver(1001, run(number, 10), block(*[LARGE] * 10))
     peer.got()
     asked = peer.asked()
-    assert not any(
-        isinstance(each, requests.RequeueRequest | requests.RejectRequest) for each in asked
-    )
-    credit = [each for each in asked if isinstance(each, requests.SetCreditRequest)]
+    assert not any(isinstance(each, commands.Return | commands.Discard) for each in asked)
+    credit = [each for each in asked if isinstance(each, commands.Credit)]
     assert credit and credit[-1].delivered == 3000
 
 
@@ -102,7 +101,7 @@ def test_basic_get_finds_nothing_that_it_could_bring() -> None:
     peer.one(spec.Basic.GetEmpty)
     assert [type(each) for each in peer.asked()] == [
         requests.SetAsideRequest,
-        requests.RequeueRequest,
+        commands.Return,
     ]
     peer.send(spec.Basic.Get(queue="q"))
     peer.answer(requests.GetRequest, requests.GotMessage(run(1), block(b""), 0))
@@ -116,11 +115,9 @@ def test_a_channel_wide_prefetch_is_not_used_up() -> None:
     peer.one(spec.Basic.QosOk)
     peer.consume("q")
     first = [
-        each
-        for each in [*peer.conn_requests, *peer.asked()]
-        if isinstance(each, requests.SetCreditRequest)
+        each for each in [*peer.conn_requests, *peer.asked()] if isinstance(each, commands.Credit)
     ]
     assert first and first[-1].credit == 2
     peer.conn.deliver(1001, run(0, 2), block(LARGE, LARGE))
-    again = [each for each in peer.asked() if isinstance(each, requests.SetCreditRequest)]
+    again = [each for each in peer.asked() if isinstance(each, commands.Credit)]
     assert again and again[-1].delivered == 2 and again[-1].credit > 0
