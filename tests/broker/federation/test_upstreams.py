@@ -84,8 +84,9 @@ def test_an_upstream_with_which_no_link_could_run_is_refused_when_it_is_set(
     value: dict[str, Any], words: str
 ) -> None:
     path = "/parameters/federation-upstream/%2F/up"
+    asked = parse_request("PUT", path, {"value": value})
     with pytest.raises(InvalidArgument, match=words):
-        _put_parameter(None, parse_request("PUT", path, {"value": value}), None)  # type: ignore[arg-type]
+        _put_parameter(None, asked, None)  # type: ignore[arg-type]
 
 
 def test_an_upstream_may_be_this_cluster_but_not_the_queue_itself() -> None:
