@@ -239,13 +239,17 @@ class Node:
 
     def _start_shovels(self) -> None:
         """Run shovels; in a URI without a host they find this node."""
-        own = self._own_address()
-        if own is None:
+        address = self._own_address()
+        if address is None:
             return
         limits = self.settings.limits
-        message_bytes_max = limits.message_size_max + limits.frame_max  # a body, and its properties
+        own = {
+            **dict(zip(("scheme", "host", "port"), address, strict=True)),
+            "message_bytes_max": limits.message_size_max + limits.frame_max,  # with the properties
+            "listeners": self._listeners(),
+        }
         for each in (self.broker.shovels, self.broker.federation, self.broker.exchange_links):
-            each.start(*own, message_bytes_max, self._listeners())
+            each.start(own)
 
     def _listeners(self) -> tuple[tuple[str, int], ...]:
         """Return hosts and ports for clients."""

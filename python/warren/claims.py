@@ -150,17 +150,7 @@ class ClaimReader(AdminCalls):
                  `open` says why: nothing, or a node that carried it out before the settlement
         raises   as `settle`; claim `number` is not open then, unless it was before
         """
-        step = ReaderStep(
-            self.queue,
-            self.reader,
-            self.registered_epoch(),
-            number - 1,
-            number,
-            max_messages,
-            max_bytes,
-            ttl_ms,
-        )
-        return self._take(step)
+        return self._step(number - 1, number, max_messages, max_bytes, ttl_ms, False)
 
     def open_ahead(
         self, number: int, *, settles: int, max_messages: int, max_bytes: int, ttl_ms: int = 0
@@ -174,18 +164,7 @@ class ClaimReader(AdminCalls):
                  many bytes, are ready. None: that was refused
         raises   as `settle`
         """
-        step = ReaderStep(
-            self.queue,
-            self.reader,
-            self.registered_epoch(),
-            settles,
-            number,
-            max_messages,
-            max_bytes,
-            ttl_ms,
-            ahead=True,
-        )
-        return self._take(step)
+        return self._step(settles, number, max_messages, max_bytes, ttl_ms, True)
 
     def withdraw(self, number: int) -> int:
         """Give the messages of a claim back that was opened ahead; no delivery counts as failed.
@@ -196,7 +175,17 @@ class ClaimReader(AdminCalls):
         """
         return self._give_up(number, "withdraw", in_row_max=1, drop=False)
 
-    def _take(self, step: ReaderStep) -> tuple[int, Claim | None]:
+    def _step(
+        self,
+        settles: int,
+        opens: int,
+        max_messages: int,
+        max_bytes: int,
+        ttl_ms: int,
+        ahead: bool,
+    ) -> tuple[int, Claim | None]:
+        asked = (settles, opens, max_messages, max_bytes, ttl_ms, ahead)
+        step = ReaderStep(self.queue, self.reader, self.registered_epoch(), *asked)
         (taken,) = take_steps(self.connection, [step])
         if isinstance(taken, WarrenError):
             raise taken

@@ -153,10 +153,10 @@ class LocalCluster:
             for node in started:
                 self._spawn(node)
             for node in wanted:
-                self._wait_listening(node, deadline)
+                self._wait(node, LISTENING_FILE, deadline, "does not listen")
             if serving:
                 for node in wanted:
-                    self._wait_serving(node, deadline)
+                    self._wait(node, READY_FILE, deadline, "does not serve clients")
         except WarrenError:
             for node in started:
                 self.kill(node.name)
@@ -308,16 +308,10 @@ class LocalCluster:
             atexit.unregister(self.stop)
             atexit.register(self.stop)
 
-    def _wait_listening(self, node: LocalNode, deadline: float) -> None:
-        """Wait until the node reports that it listens."""
-        while not (node.data_dir / LISTENING_FILE).exists():
-            self._check_alive(node, deadline, "does not listen")
-            time.sleep(POLL_S)
-
-    def _wait_serving(self, node: LocalNode, deadline: float) -> None:
-        """Wait until it serves clients, for which the cluster needs a majority."""
-        while not (node.data_dir / READY_FILE).exists():
-            self._check_alive(node, deadline, "does not serve clients")
+    def _wait(self, node: LocalNode, file: str, deadline: float, what: str) -> None:
+        """Wait until the node has made that file."""
+        while not (node.data_dir / file).exists():
+            self._check_alive(node, deadline, what)
             time.sleep(POLL_S)
 
     def _check_alive(self, node: LocalNode, deadline: float, what: str) -> None:

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from warren.errors import UsageError
 from warren.ports import ReservedPorts
 from warren.whole_file import write_whole
@@ -72,21 +74,12 @@ class State:
 
 def read_state(directory: Path) -> State:
     """Read the state of the cluster in the directory, which must exist."""
-    values = json.loads((directory / STATE_FILE).read_text(encoding="utf-8"))
-    nodes = tuple(LocalNode(**node) for node in values["nodes"])
-    pids = {str(name): int(pid) for name, pid in values["pids"].items()}
-    return State(nodes, pids, values.get("settings", {}), values.get("next", len(nodes)))
+    return msgspec.json.decode((directory / STATE_FILE).read_bytes(), type=State)
 
 
 def write_state(directory: Path, state: State) -> None:
     """Write the state file atomically."""
-    values = {
-        "nodes": [asdict(node) for node in state.nodes],
-        "pids": dict(state.pids),
-        "settings": dict(state.settings),
-        "next": state.next,
-    }
-    text = json.dumps(values, indent=2)
+    text = json.dumps(asdict(state), indent=2)
     write_whole(directory / STATE_FILE, text.encode(), mode=0o666, sync=False)
 
 

@@ -96,10 +96,9 @@ class Address:
             raise UsageError("user or password has a zero byte, which ends a text in SASL PLAIN")
 
     def __str__(self) -> str:
-        hosts = ",".join(_host_text(name, port) for name, port in self.hosts)
         user, vhost = quote(self.user, safe=""), quote(self.vhost, safe="")
         who = "" if self.sasl_mechanism == EXTERNAL else f"{user}@"
-        return f"{self.scheme}://{who}{hosts}/{vhost}"
+        return f"{self.scheme}://{who}{self._places}/{vhost}"
 
     @property
     def sasl_mechanism(self) -> str:
@@ -111,9 +110,14 @@ class Address:
         """The scheme of its URI: amqp, or amqps with TLS."""
         return SCHEME if self.tls is None else SCHEME_TLS
 
+    @property
+    def _places(self) -> str:
+        return ",".join(
+            f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name, port in self.hosts
+        )
+
     def uri(self) -> str:
         """Return the URI with what it takes to log in, for passing on; never log it."""
-        hosts = ",".join(_host_text(name, port) for name, port in self.hosts)
         login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@"
         files = {} if self.tls is None else self.tls.files()
         options = "".join(f"&{option}={quote(path, safe='/')}" for option, path in files.items())
@@ -124,7 +128,7 @@ class Address:
         if self.sasl_mechanism == EXTERNAL:
             login = ""
         return (
-            f"{self.scheme}://{login}{hosts}/{quote(self.vhost, safe='')}"
+            f"{self.scheme}://{login}{self._places}/{quote(self.vhost, safe='')}"
             f"?connect_timeout={self.connect_timeout_s:g}"
             f"&request_timeout={self.request_timeout_s:g}&heartbeat={self.heartbeat_s:g}{options}"
         )
@@ -218,11 +222,6 @@ def _host(text: str, default: int) -> tuple[str, int]:
     if port and not (port.isdecimal() and 0 < int(port) < 65536):
         raise UsageError(f"host {name!r}: port {port!r} is not a number between 1 and 65535")
     return name, int(port) if port else default
-
-
-def _host_text(name: str, port: int) -> str:
-    """Invert `_host`."""
-    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
 _OPTIONS = {

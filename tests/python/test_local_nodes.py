@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import random
 import socket
 import tomllib
@@ -139,16 +138,6 @@ def test_more_nodes_than_there_can_be_are_refused(tmp_path: Path) -> None:
     single = LocalCluster(1, tmp_path / "single")
     with pytest.raises(UsageError, match="only node"):
         single.remove_node(0)
-
-
-def test_a_state_file_of_the_version_before_is_read(tmp_path: Path) -> None:
-    LocalCluster(2, tmp_path)
-    state = tmp_path / "cluster.json"
-    values = json.loads(state.read_text())
-    old = {"nodes": values["nodes"], "pids": {"1": 4242}}
-    state.write_text(json.dumps(old))
-    read = LocalCluster(directory=tmp_path)
-    assert (read.pid("node-1"), read.pid(0)) == (4242, 0)
 
 
 def test_a_cluster_by_hand_takes_rabbitmqs_port_where_it_is_free(

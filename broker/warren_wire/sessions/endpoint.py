@@ -171,12 +171,13 @@ def is_access_refused(error: Any) -> bool:
     return code == ACCESS_REFUSED or (code == VHOST_REFUSED and "limit" not in text)
 
 
-class Endpoint:
-    """One connection with one channel.
+class LinkConnection:
+    """What the connections to a link's ends have in common, whatever protocol each speaks.
 
     key      of the parameter, for error texts
     failed   called at most once, with words: it could not be opened, or has ended
-    channel  None before `opened`
+    refuses  whether the peer has ended channel, link or more for what was sent on it
+    access_refused  whether the peer has refused user, password, vhost or permission
     """
 
     def __init__(
@@ -184,18 +185,39 @@ class Endpoint:
     ) -> None:
         self.key = key
         self.uri = uri
+        self.refuses = False
+        self.access_refused = False
         self._own = own
         self._name = name
         self._failed: Callable[[str], None] | None = failed
-        self._connection: Any = None
         self._on_closed: Callable[[], None] | None = None
+
+    def fail(self, words: str) -> None:
+        """Report a failure, the first one."""
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            failed(f"{self.key} {self.uri}: {words}")
+
+    def _has_closed(self) -> None:
+        done, self._on_closed = self._on_closed, None
+        if done is not None:
+            done()
+
+
+class Endpoint(LinkConnection):
+    """One connection with one channel.
+
+    channel  None before `opened`
+    """
+
+    def __init__(
+        self, key: str, uri: ShovelUri, own: OwnNode, name: str, failed: Callable[[str], None]
+    ) -> None:
+        super().__init__(key, uri, own, name, failed)
+        self._connection: Any = None
         self._given_up = False
         self._close_s: float | None = None
         self._ioloop: Any = None
-        self.refuses = False
-        """Whether the broker has closed the channel or the connection for what was sent on it."""
-        self.access_refused = False
-        """Whether the broker has refused user, password, vhost or permission."""
         self.channel: Any = None
 
     def open(self, ioloop: Any, opened: Callable[[], None]) -> None:
@@ -243,19 +265,11 @@ class Endpoint:
         self.access_refused |= code == ACCESS_REFUSED
         self.fail(f"{code} {text}")
 
-    def fail(self, words: str) -> None:
-        """Report a failure, the first one."""
-        failed, self._failed = self._failed, None
-        if failed is not None:
-            failed(f"{self.key} {self.uri}: {words}")
-
     def _closed(self, connection: Any, reason: Any) -> None:
         if isinstance(reason, ConnectionClosedByBroker):
             self.refuses |= reason.reply_code != CONNECTION_FORCED
         self._fail_with(connection.cause or reason)
-        done, self._on_closed = self._on_closed, None
-        if done is not None:
-            done()
+        self._has_closed()
 
     def close(self, done: Callable[[], None] = lambda: None) -> None:
         """Close the connection, after what has been written; no failure is reported any more."""

@@ -114,6 +114,12 @@ class Host:
             self._clock.epoch_ms,
         )
         self.on_condition = self._disk.peer_said
+        self.suspected = self._peers.suspected
+        self.silent_since_ms = self._peers.silent_since_ms
+        self.gone = self._peers.gone
+        self.connected = self._transport.up
+        self.peer_backlog_bytes = self._transport.backlog_bytes
+        self.disk_slow = self._disk.slow
         self._write_marks: PeerWriteMarks
         self._bootstrap: ClusterBootstrap
         self._heartbeat: LoopTimer | None = None
@@ -486,30 +492,6 @@ class Host:
                  `peer_down`
         """
         return self._transport.send_message(node, list(buffers))
-
-    def connected(self, node: NodeId) -> bool:
-        """Return whether a connection with that node is established."""
-        return self._transport.up(node)
-
-    def suspected(self, node: NodeId) -> bool:
-        """Return whether that peer is suspected; this node itself never is."""
-        return self._peers.suspected(node)
-
-    def silent_since_ms(self, node: NodeId) -> int | None:
-        """Return when a suspected peer was heard last, by the loop's clock; None: not suspected."""
-        return self._peers.silent_since_ms(node)
-
-    def gone(self, node: NodeId) -> bool:
-        """Return whether it is suspected and its port refuses connections."""
-        return self._peers.gone(node)
-
-    def peer_backlog_bytes(self, node: NodeId) -> int:
-        """Return the unsent bytes on the connection; 0 without one."""
-        return self._transport.backlog_bytes(node)
-
-    def disk_slow(self, node: NodeId) -> bool:
-        """Return whether that node's disk is slow or stalled: it should lead no new group."""
-        return self._disk.slow(node)
 
     @property
     def disk_full(self) -> bool:

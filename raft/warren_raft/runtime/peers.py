@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from warren_raft.core.raft_node import RaftNode
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.failure_detector import FailureDetector, News
 from warren_raft.runtime.group import Group
@@ -14,7 +15,7 @@ from warren_raft.runtime.net.handshake import Hello, SecondProcess
 from warren_raft.runtime.net.transport import Transport
 from warren_raft.runtime.observer import Observer
 from warren_raft.storage.errors import DirectoryRefused
-from warren_raft.types import GroupId, NodeId
+from warren_raft.types import GroupId, NodeId, TimeMs
 
 log = logging.getLogger("warren.raft")
 SECOND_SUSPICIONS = 2
@@ -71,14 +72,17 @@ class Peers:
         self._second.pop(node, None)
         self._twins.pop(node, None)
         self.hellos.pop(node, None)
+        self._tell_groups(node, RaftNode.peer_suspected)
+
+    def _tell_groups(self, node: NodeId, tell: Callable[[RaftNode, NodeId, TimeMs], None]) -> None:
         now = self._clock.epoch_ms()
         for group in list(self._groups.values()):
             if group.concerns(node):
-                group.node.peer_suspected(node, now)
+                tell(group.node, node, now)
                 self._touch(group)
 
     def suspected(self, node: NodeId) -> bool:
-        """Return whether a peer is suspected."""
+        """Return whether a peer is suspected; this node itself never is."""
         return self._detector.suspected(node)
 
     def silent_since_ms(self, node: NodeId) -> int | None:
@@ -123,21 +127,14 @@ class Peers:
             self._tell(self._detector.check(self._clock.monotonic_ms()))
 
     def _tell(self, news: list[tuple[NodeId, News]]) -> None:
-        now = self._clock.epoch_ms()
         for node, what in news:
             suspected = what is News.SUSPECTED
             log.info("%s: node %s is %s", self._config.node, node, what.value)
             if what is News.GONE:
                 self._observer.peer_gone(node)
                 continue
-            for group in list(self._groups.values()):
-                if not group.concerns(node):
-                    continue
-                if suspected:
-                    group.node.peer_suspected(node, now)
-                else:
-                    group.node.peer_connected(node, now)
-                self._touch(group)
+            tell = RaftNode.peer_suspected if suspected else RaftNode.peer_connected
+            self._tell_groups(node, tell)
             if suspected:
                 self._loop.call_later(self._config.suspect_after_ms, partial(self._renew, node))
                 self._observer.peer_suspected(node)
@@ -191,14 +188,7 @@ class Peers:
         old = self._boots.get(node)
         self._boots[node] = boot_id
         restarted = old is not None and old != boot_id
-        now = self._clock.epoch_ms()
-        for group in list(self._groups.values()):
-            if group.concerns(node):
-                if restarted:
-                    group.node.peer_restarted(node, now)
-                else:
-                    group.node.peer_connected(node, now)
-                self._touch(group)
+        self._tell_groups(node, RaftNode.peer_restarted if restarted else RaftNode.peer_connected)
         news = self._detector.connected(node, self._clock.monotonic_ms())
         if old is not None and restarted:
             self._observer.peer_restarted(node, old, boot_id)

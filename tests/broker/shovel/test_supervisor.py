@@ -139,7 +139,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Links:
     monkeypatch.setattr(Process, "started", [])
     monkeypatch.setattr(supervisor, "ShovelProcess", Process)
     made = Links()
-    made.start("amqp", "localhost", 5672, 16 << 20)
+    made.start({"scheme": "amqp", "host": "localhost", "port": 5672})
     return made
 
 
@@ -162,7 +162,7 @@ def test_a_node_without_links_does_not_wake_to_watch_them(monkeypatch: pytest.Mo
     monkeypatch.setattr(supervisor, "ShovelProcess", Process)
     links = Watched()
     links.names = []
-    links.start("amqp", "localhost", 5672, 16 << 20)
+    links.start({"scheme": "amqp", "host": "localhost", "port": 5672})
     links.look()
     assert watched == [] and len(links.timers) == 1
     links.names = ["one"]
@@ -287,7 +287,7 @@ def test_one_that_has_ended_and_is_set_again_at_once_runs_again(
     monkeypatch.setattr(Process, "started", [])
     monkeypatch.setattr(supervisor, "ShovelProcess", Ends)
     made = Ending()
-    made.start("amqp", "localhost", 5672, 16 << 20)
+    made.start({"scheme": "amqp", "host": "localhost", "port": 5672})
     if set_while_it_ran:  # which changes nothing
         made.given = made.setting()
         made.look()

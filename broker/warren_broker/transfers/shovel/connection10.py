@@ -19,7 +19,7 @@ from warren_wire.certificate_login import EXTERNAL
 from warren_wire.errors import InvalidArgument
 from warren_wire.links.uris import CONNECT_MS, LOGIN_ANONYMOUS, LOGIN_PLAIN, OWN_CLUSTER, ShovelUri
 from warren_wire.sessions.connection091 import SPEAKS_TLS, TLS_ALERT
-from warren_wire.sessions.endpoint import in_words, tls_of
+from warren_wire.sessions.endpoint import LinkConnection, in_words, tls_of
 from warren_wire.sessions.locate import OwnNode, locate
 from warren_wire.sessions.pika_connections import IOServices
 
@@ -64,27 +64,17 @@ class _Stream(AbstractStreamProtocol):  # type: ignore[misc]
         self._owner.received(data)
 
 
-class Endpoint10(ClientLink):
+class Endpoint10(LinkConnection, ClientLink):
     """One connection with one session and one link.
 
-    key     of the parameter, for error texts
-    failed  called at most once, with words: it could not be opened, or has ended
     link    None before `attach`
     """
 
     def __init__(
         self, key: str, uri: ShovelUri, own: OwnNode, name: str, failed: Callable[[str], None]
     ) -> None:
-        self.key = key
-        self.uri = uri
-        self.refuses = False
-        """Whether the peer has ended the link, or more, for what was sent on it."""
-        self.access_refused = False
-        """Whether the peer has refused user, password or permission."""
+        super().__init__(key, uri, own, name, failed)
         self.link: Any = None
-        self._own = own
-        self._name = name
-        self._failed: Callable[[str], None] | None = failed
         self._opened: Callable[[], None] = lambda: None
         self._attached: Callable[[], None] = lambda: None
         self._is_attached = False
@@ -96,7 +86,6 @@ class Endpoint10(ClientLink):
         self._client: ClientEngine | None = None
         self._session: Session | None = None
         self._flush_due = self._ended = self._closing = self._peer_closed = False
-        self._on_closed: Callable[[], None] | None = None
 
     @property
     def knows_relays(self) -> bool:
@@ -215,12 +204,6 @@ class Endpoint10(ClientLink):
 
     # ------------------------------------------------------------ ending
 
-    def fail(self, words: str) -> None:
-        """Report a failure, the first one."""
-        failed, self._failed = self._failed, None
-        if failed is not None:
-            failed(f"{self.key} {self.uri}: {words}")
-
     def close(self, done: Callable[[], None] = lambda: None) -> None:
         """Close the connection, after what has been written; no failure is reported any more."""
         self._failed = None
@@ -252,9 +235,7 @@ class Endpoint10(ClientLink):
             self._transport.abort()
         if self._client is not None:
             self._client.free()
-        done, self._on_closed = self._on_closed, None
-        if done is not None:
-            done()
+        self._has_closed()
 
     def lost(self, error: BaseException | None) -> None:
         """Take note that the connection has ended."""

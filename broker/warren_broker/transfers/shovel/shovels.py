@@ -67,16 +67,9 @@ class Shovels(Supervisor):
         self._survey = Survey(cluster, messages.AskShovels, messages.ShovelsAre)
         cluster.handlers[messages.AskShovels] = self._on_ask
 
-    def start(
-        self,
-        scheme: str,
-        host: str,
-        port: int,
-        message_bytes_max: int,
-        listeners: tuple[tuple[str, int], ...] = (),
-    ) -> None:
+    def start(self, own: dict[str, Any]) -> None:
         """See Supervisor."""
-        super().start(scheme, host, port, message_bytes_max, listeners)
+        super().start(own)
         if self._static.own:
             self._ask_static()
 

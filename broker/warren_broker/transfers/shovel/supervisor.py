@@ -141,27 +141,9 @@ class Supervisor(ABC):
         every = [self._cluster.host.node_id, *self._definitions.within_reach()]
         return [node for node in every if node not in known or not known[node].drained]
 
-    def start(
-        self,
-        scheme: str,
-        host: str,
-        port: int,
-        message_bytes_max: int,
-        listeners: tuple[tuple[str, int], ...] = (),
-    ) -> None:
-        """Begin; the address is that of this node, for URIs without a host.
-
-        message_bytes_max  of a message that is passed on
-        listeners  addresses and ports on which this node listens for clients
-        """
-        self._own = {
-            "scheme": scheme,
-            "host": host,
-            "port": port,
-            "message_bytes_max": message_bytes_max,
-            "cluster": self._cluster.host.cluster_id,
-            "listeners": listeners,
-        }
+    def start(self, own: dict[str, Any]) -> None:
+        """Begin; own: fields of `OwnNode`: of this node, for URIs without a host."""
+        self._own = {**own, "cluster": self._cluster.host.cluster_id}
         self._leader_ms = self._now_ms()
         self._look()
 

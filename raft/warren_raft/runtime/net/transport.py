@@ -221,15 +221,18 @@ class Transport:
 
     # ------------------------------------------------------------ sending
 
+    def _connection(self, node: NodeId) -> PeerConnection | None:
+        peer = self._peers.get(node)
+        return None if peer is None else peer.connection
+
     def up(self, node: NodeId) -> bool:
         """Return whether a connection to it is established."""
-        peer = self._peers.get(node)
-        return peer is not None and peer.connection is not None
+        return self._connection(node) is not None
 
     def heard_ms(self, node: NodeId) -> int:
         """Return when something was last read from an established connection; 0 without one."""
-        peer = self._peers.get(node)
-        return peer.connection.stream.last_read_ms if peer is not None and peer.connection else 0
+        connection = self._connection(node)
+        return 0 if connection is None else connection.stream.last_read_ms
 
     def send_raft(
         self, node: NodeId, messages: Sequence[AnyRaftMessage], now: bool = False
@@ -239,23 +242,20 @@ class Transport:
         now  not at the end of the turn
         Return whether the connection is congested now; `TransportOwner.on_drained` ends that.
         """
-        peer = self._peers.get(node)
-        if peer is None or peer.connection is None:
-            return False
-        return peer.connection.send_raft(messages, now)
+        connection = self._connection(node)
+        return connection is not None and connection.send_raft(messages, now)
 
     def send_message(self, node: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Send an application message; return False when there is no connection."""
-        peer = self._peers.get(node)
-        if peer is None or peer.connection is None:
-            return False
-        peer.connection.send_message(buffers)
-        return True
+        connection = self._connection(node)
+        if connection is not None:
+            connection.send_message(buffers)
+        return connection is not None
 
     def backlog_bytes(self, node: NodeId) -> int:
         """Return the bytes not yet accepted by the socket."""
-        peer = self._peers.get(node)
-        return peer.connection.stream.out_bytes if peer is not None and peer.connection else 0
+        connection = self._connection(node)
+        return 0 if connection is None else connection.stream.out_bytes
 
     def heartbeat(self) -> list[tuple[NodeId, int]]:
         """Send a heartbeat to idle peers; return when each peer last sent anything."""
