@@ -14,7 +14,6 @@ from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.group_store import GroupStore
 from warren_raft.storage.opened_log import OpenedLog
-from warren_raft.storage.recovered_group import RecoveredGroup
 from warren_raft.storage.snapshot import Position, Snapshot
 from warren_raft.storage.spare_files import SpareFiles
 from warren_raft.storage.synced_mark import SyncedMarkFiles, SyncedMarkWriter
@@ -79,7 +78,10 @@ class LogStore:
         self.background_writer = BackgroundWriter(post, self.directory.path)
         self.synced_mark = SyncedMarkWriter(marks, self.wal, self.background_writer)
         self.groups: dict[GroupId, GroupStore] = {
-            group: self._recovered_group(found) for group, found in sorted(recovered.groups.items())
+            group: self._group(
+                found.log, found.hard_state, found.created, found.born, found.snapshot
+            )
+            for group, found in sorted(recovered.groups.items())
         }
         self.compactor = Compactor(
             self.log_files,
@@ -99,9 +101,6 @@ class LogStore:
         if error is not None:
             self.space_is_low()
         self._callbacks.full(error)
-
-    def _recovered_group(self, found: RecoveredGroup) -> GroupStore:
-        return self._group(found.log, found.hard_state, found.created, found.born, found.snapshot)
 
     def _group(
         self,

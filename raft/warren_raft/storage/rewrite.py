@@ -13,6 +13,7 @@ from warren_raft.storage.entry_index import Rows
 from warren_raft.storage.errors import EntryDamaged, WriteFailed
 from warren_raft.storage.files import Files
 from warren_raft.storage.format import (
+    ENTRY_RECORDS,
     FILE_HEADER_BYTES,
     RECORD_HEADER_BYTES,
     Damaged,
@@ -219,10 +220,8 @@ def _read(
             raise reader
         data = files.read_at(reader, offset, RECORD_HEADER_BYTES + rows.lengths[at])
         record = decode_record(source.salt, memoryview(data), 0)
-        if (record.group, record.index) != (group, index) or record.kind not in (
-            RecordKind.ENTRY,
-            RecordKind.LIVE,
-        ):
+        named = record.group, record.index
+        if named != (group, index) or record.kind not in ENTRY_RECORDS:
             raise Damaged(f"it is not entry {index} of group {group}")
     except (Damaged, OSError) as damage:
         raise EntryDamaged(
@@ -240,37 +239,28 @@ def _copy(
     at: int,
     target: Target,
 ) -> tuple[bytes, bytes | memoryview]:
-    index = rows.indexes[at]
+    batch, kind = 0, RecordKind.ENTRY
+    entry: Record | Entry
     try:
-        record = _read(files, reader, source, group, rows, at)
+        entry = _read(files, reader, source, group, rows, at)
+        batch, kind, entry_kind = entry.batch, entry.kind, entry.entry_kind
     except EntryDamaged:
-        entry = source.healed.get((group, index))
-        if entry is None:
+        healed = source.healed.get((group, rows.indexes[at]))
+        if healed is None:
             raise
-        header = encode_record(
-            target.salt,
-            0,
-            RecordKind.ENTRY,
-            group,
-            index,
-            entry.term,
-            entry.data,
-            int(entry.kind),
-            entry.time_ms,
-        )
-        return header, entry.data
+        entry, entry_kind = healed, int(healed.kind)
     header = encode_record(
         target.salt,
-        record.batch,
-        record.kind,
+        batch,
+        kind,
         group,
-        record.index,
-        record.term,
-        record.data,
-        record.entry_kind,
-        record.time_ms,
+        entry.index,
+        entry.term,
+        entry.data,
+        entry_kind,
+        entry.time_ms,
     )
-    return header, record.data
+    return header, entry.data
 
 
 def salt_of(name: SegmentName) -> int:
