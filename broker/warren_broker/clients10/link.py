@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -28,7 +27,6 @@ from warren_wire.amqp10.proton import (
 from warren_wire.amqp10.send_ahead import SendAhead
 from warren_wire.errors import InvalidArgument, NotImplementedHere, Refusal
 
-_FORMER_LINK_NAME = re.compile(r"(?:link|management)-[0-9]+", re.ASCII)
 OUTCOMES: Final = (
     "amqp:accepted:list",
     "amqp:rejected:list",
@@ -236,28 +234,14 @@ def tell_outcomes(link: Link) -> None:
 
 
 def announces_blocks(link: Link) -> bool:
-    """Return whether the client's attach says that the link carries blocks.
-
-    That is the target's capability. Clients of before November 2026 do not send it; they
-    name their links like `link-12`, and their Open has no properties, unlike other clients.
-    """
-    if BLOCKS_CAPABILITY in symbols(link.remote_target.capabilities):
-        return True
-    return _is_of_former_client(link)
+    """Return whether the client's attach says, by a capability, that the link carries blocks."""
+    return BLOCKS_CAPABILITY in symbols(link.remote_target.capabilities)
 
 
 def takes_answers_of_warren(link: Link) -> bool:
     """Return whether the client of a link to `/management` reads answers in Warren's form."""
     told = read_map("link properties", lambda: link.remote_properties)
-    if any(str(key) == WARREN_ANSWERS for key in told):
-        return True
-    return _is_of_former_client(link)
-
-
-def _is_of_former_client(link: Link) -> bool:
-    if read_map("properties of open", lambda: link.session.connection.remote_properties):
-        return False
-    return _FORMER_LINK_NAME.fullmatch(link.name or "") is not None
+    return any(str(key) == WARREN_ANSWERS for key in told)
 
 
 def symbols(data: Data) -> list[str]:

@@ -203,21 +203,19 @@ def opened_receiver(client: Client, name: str, address: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "capabilities", "carries_blocks"),
+    ("capabilities", "carries_blocks"),
     [
-        ("link-7", (), True),
-        ("sender-1", ("warren:blocks",), True),
-        ("sender-1", ("other", "warren:blocks"), True),
-        ("sender-1", ("other",), False),
-        ("sender-1", (), False),
+        (("warren:blocks",), True),
+        (("other", "warren:blocks"), True),
+        (("other",), False),
+        ((), False),
     ],
 )
 def test_blocks_to_an_exchange_are_told_from_the_routing_key_of_that_name(
-    name: str, capabilities: tuple[str, ...], carries_blocks: bool
+    capabilities: tuple[str, ...], carries_blocks: bool
 ) -> None:
-    """A former `warren` client says by its link's name what a present one says by a capability."""
     client = Client(new())
-    sender = client.session.sender(name)
+    sender = client.session.sender("sender-1")
     sender.target.address = "/exchanges/x/blocks"
     if len(capabilities) == 1:
         sender.target.capabilities.put_object(symbol(capabilities[0]))
@@ -546,7 +544,6 @@ def asked(
 @pytest.mark.parametrize(
     ("name", "properties", "of_warren"),
     [
-        ("management-1", {}, True),
         ("pair", {symbol("warren:answers"): True}, True),
         ("pair", {}, False),
     ],

@@ -409,7 +409,7 @@ def publisher(client: Client, address: str | None = "/queues/q", **fields: Any) 
 def test_a_link_name_that_is_not_utf8_ends_the_connection_at_once() -> None:
     client = Client(new())
     client.engine.connection.properties = {symbol("product"): "x"}
-    client.engine.connection.open()  # with what Warren's former clients do not say
+    client.engine.connection.open()
     client.turn()
     sender = client.session.sender("naam")
     sender.target.address = "/queues/q"
