@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass
 from typing import Any, Protocol, TypeAlias
 
 from warren_broker.access import sasl10 as sasl
@@ -70,6 +71,7 @@ MakeClient = Callable[[Stream, str], Client]
 """Makes the client of one protocol from (stream, the peer's address as text)."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class AcceptedSocket:
     """A socket before and after its protocol is known, and its client has logged in.
 
@@ -79,36 +81,21 @@ class AcceptedSocket:
     `stream` is None exactly until it has its place
     """
 
-    __slots__ = (
-        "_header",
-        "_listener",
-        "_sock",
-        "_timer",
-        "_tls",
-        "client",
-        "host",
-        "known",
-        "peer",
-        "stream",
-    )
+    _listener: AmqpListener
+    _sock: socket.socket
+    address: InitVar[Any]
+    _tls: ServerCertificates | None
+    _header: bytes = b""
+    _timer: LoopTimer | None = None
+    host: str = ""
+    peer: str = ""
+    client: Client | None = None
+    stream: Stream | None = None
+    known: bool = False
 
-    def __init__(
-        self,
-        listener: AmqpListener,
-        sock: socket.socket,
-        address: Any,
-        tls: ServerCertificates | None,
-    ) -> None:
-        self._listener = listener
-        self._sock = sock
-        self._tls = tls
-        self._header = b""
-        self._timer: LoopTimer | None = None
+    def __post_init__(self, address: Any) -> None:
         self.host = str(address[0])
         self.peer = f"{address[0]}:{address[1]}"
-        self.client: Client | None = None
-        self.stream: Stream | None = None
-        self.known = False
 
     def begin(self) -> None:
         """See `Newcomer`: read from now on."""
