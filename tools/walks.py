@@ -155,7 +155,7 @@ def main() -> int:
         sys.setprofile(recorder.profile)
         node.loop.run()
         sys.setprofile(None)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
         node.stopped()
         thread.join()
     if failures:

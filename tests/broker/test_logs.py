@@ -17,7 +17,7 @@ import pytest
 from tests.patience import PATIENCE_S, PROMPTLY_S
 from warren_broker.cluster.client.log_exchange import LogExchange, LogLine
 from warren_broker.process.logs import (
-    BOUNDED_LOGGER,
+    BOUNDED_LOGGERS,
     BURST_LINES,
     KINDS_MAX,
     LINES_PER_SECOND,
@@ -74,7 +74,7 @@ def test_a_flood_of_one_kind_is_bounded_and_counted() -> None:
     def passes(
         message: str = "refused %s",
         level: int = logging.ERROR,
-        name: str = BOUNDED_LOGGER + ".client091",
+        name: str = BOUNDED_LOGGERS[2] + ".client091",
     ) -> logging.LogRecord | None:
         made = record(message, "10.0.0.1", name=name, level=level)
         return made if flood.filter(made) else None
@@ -84,7 +84,7 @@ def test_a_flood_of_one_kind_is_bounded_and_counted() -> None:
     assert passes("another kind") is not None
     assert passes(level=logging.CRITICAL) is not None
     assert passes(name="warren_broker.cluster") is not None
-    assert passes(name=BOUNDED_LOGGER + "x") is not None
+    assert passes(name=BOUNDED_LOGGERS[0] + "x") is not None
     now += 1.0
     later = [passes() for _ in range(3 * LINES_PER_SECOND)]
     assert [made is not None for made in later] == (
@@ -109,7 +109,7 @@ def test_strangers_at_the_port_for_peers_are_bounded_too() -> None:
 def test_the_kinds_that_are_counted_are_bounded() -> None:
     flood = FloodFilter(lambda: 0.0)
     for number in range(3 * KINDS_MAX):
-        assert flood.filter(record(f"kind {number}", name=BOUNDED_LOGGER))
+        assert flood.filter(record(f"kind {number}", name=BOUNDED_LOGGERS[1]))
         assert len(flood._buckets) <= KINDS_MAX
 
 
@@ -188,7 +188,7 @@ def test_a_flood_is_bounded_once_for_both(root: tuple[logging.Logger, io.StringI
     exchange = Exchange()
     publishing = LogPublishing(exchange, None)
     for number in range(BURST_LINES + 50):
-        logging.getLogger(BOUNDED_LOGGER).error("refused %d", number)
+        logging.getLogger(BOUNDED_LOGGERS[1]).error("refused %d", number)
     assert len(exchange.lines) == BURST_LINES == len(written.getvalue().split("\n")) - 1
     publishing.end()
 

@@ -62,7 +62,7 @@ def test_the_lines_of_all_nodes_can_be_consumed(cluster: LocalCluster) -> None:
     assert properties.headers == {"node": cluster.nodes[1].name}
     assert properties.content_type == "text/plain" and properties.delivery_mode is None
     assert abs(properties.timestamp - time.time()) < 60
-    assert b" ERROR warren_broker.listeners" in body and body.endswith(b"\n")
+    assert b" ERROR warren_broker.clients" in body and body.endswith(b"\n")
     eventually(lambda: body.decode() in cluster.log(1), "the log's file has the same line")
     assert {one.routing_key for one, _, _ in seen} <= {"warning", "error"}
     connection.close()

@@ -36,7 +36,7 @@ def test_a_sum_continues(first: bytes, second: bytes, start: int) -> None:
 def test_without_the_wheel_zlib_sums() -> None:
     script = (
         "import sys; sys.modules['zlib_ng'] = None\n"
-        "import zlib; from warren_raft import checksum\n"
+        "import zlib; from warren_wire import checksum\n"
         "assert checksum.crc32 is zlib.crc32"
     )
     place = Path(checksum.__file__).parent.parent

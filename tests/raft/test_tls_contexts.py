@@ -93,7 +93,7 @@ def test_ciphers_have_forward_secrecy_and_no_session_is_resumed(
     made = authority.issue("localhost")
     run = subprocess.run(
         [python, "-c", PROGRAM, str(made.cert), str(made.key), str(authority.cert)],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "raft")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "broker")},
         capture_output=True,
         text=True,
         timeout=120,

@@ -21,8 +21,10 @@ from warren_wire.quoting import escaped
 LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 TIME = "%Y-%m-%dT%H:%M:%S"
 JOURNAL_STREAM = "JOURNAL_STREAM"
-BOUNDED_LOGGER = "warren_broker.listeners"
-"""Lines of this logger, and of those below it, are caused by clients: their number is bounded."""
+BOUNDED_LOGGERS = tuple(
+    f"warren_broker.{name}" for name in ("listeners", "clients", "clients091", "clients10")
+)
+"""Lines of these loggers, and of those below them, are caused by clients: they are bounded."""
 BOUNDED_MODULE = ("warren.raft", "transport")
 """So are those of one module of another logger: connections to the peer port cause them."""
 BURST_LINES = 200
@@ -127,12 +129,8 @@ class _Bucket:
 
 def _from_outside(record: logging.LogRecord) -> bool:
     """Return whether remote programs can cause any number of such lines."""
-    name = record.name
-    return (
-        name == BOUNDED_LOGGER
-        or name.startswith(BOUNDED_LOGGER + ".")
-        or (name, record.module) == BOUNDED_MODULE
-    )
+    below = ".".join(record.name.split(".")[:2])
+    return below in BOUNDED_LOGGERS or (record.name, record.module) == BOUNDED_MODULE
 
 
 class FloodFilter(logging.Filter):

@@ -279,6 +279,8 @@ class AdminRoute(NamedTuple):
         for key, field in _fields(kind).items():
             if key in found:
                 found[key] = _checked(key, found[key], field)
+            elif key in given and field.required and not field.word:
+                found[key] = None  # any JSON value is read, and null is one
             elif field.required and key not in self.fixed:
                 raise InvalidArgument(f"the body lacks {key!r}")
         request: AnyRequest = msgspec.convert({**found, **self.fixed}, kind).checked()

@@ -118,6 +118,7 @@ def test_login_cut_anywhere(cut: int) -> None:
     connection.receive(data[:cut])
     connection.receive(data[cut:])
     (request,) = connection.take_requests()
+    assert isinstance(request, asks.Login)
     assert (request.user, request.password) == ("guest", "guest")
     assert "guest" not in repr(request).replace("user='guest'", "")
     assert output(connection).startswith(SASL_HEADER)

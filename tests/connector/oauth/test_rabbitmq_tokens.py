@@ -197,7 +197,7 @@ def test_an_endpoint_that_is_away_for_longer_than_a_token_lives(
         with steadily(queue.publish):
             query.follow(lambda: query.commits > 1, 1000)
             assert query.driver is not None
-            lane = query.driver.receiver
+            lane = query.driver.queues[queue.name].lane
             assert lane is not None
             endpoint.answer = lambda _: Answer(503)
             assert lane.wait(lambda: "token endpoint" in lane.down_text, PATIENCE_S)
@@ -216,7 +216,7 @@ def test_a_client_that_is_refused_while_the_query_runs(
     with Query(queue, tmp_path, **endpoint.options()) as query:
         query.follow(lambda: query.commits > 1, 1000)
         assert query.driver is not None
-        lane = query.driver.receiver
+        lane = query.driver.queues[queue.name].lane
         assert lane is not None
         endpoint.answer = lambda _: Answer(401, {"error": "invalid_client"})
         with pytest.raises(errors.TokenError, match=r"^\[WARREN_TOKEN\] .*401: invalid_client"):
