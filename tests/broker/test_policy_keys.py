@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from warren_wire.arguments import TABLE, QueueDefaults, queue_declaration
 from warren_wire.errors import InvalidArgument
@@ -284,13 +283,6 @@ def test_the_dead_letter_strategy_by_policy_and_argument() -> None:
     drops = {"x-overflow": "drop-head"}
     assert effective_config(declared(drops), drops, policy).keeps_letters, "the policy goes first"
     assert not applies_to_queue("all", policy, "classic")
-
-
-def test_a_queue_that_an_older_version_declared_gets_the_strategy_it_asked_for() -> None:
-    """Its settings lack the field; with drop-head it was accepted, and fell back."""
-    given = {"x-dead-letter-strategy": "at-least-once", "x-dead-letter-exchange": "dlx"}
-    older = structs.replace(declared(given), dead_letter_strategy="at-most-once")
-    assert effective_config(older, given, {"overflow": "reject-publish"}).keeps_letters
 
 
 def test_historical_keys_change_nothing() -> None:
