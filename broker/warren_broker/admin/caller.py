@@ -30,7 +30,7 @@ class Asker:
     """A connection's user in its vhost.
 
     connection  its number on this node
-    guard       makes a callback's fault end only that connection (`server.connection_faults`)
+    guard       makes a callback's fault end only that connection (`clients.connection_faults`)
     rights      see Access
     in_parts    an answer is one of AMQP's values, which have a limit of parts
     """

@@ -1,6 +1,6 @@
 """Handlers of the requests for users. Every change is logged with the requesting user.
 
-`server.eviction` disconnects the clients concerned.
+`listeners.eviction` disconnects the clients concerned.
 """
 
 from __future__ import annotations

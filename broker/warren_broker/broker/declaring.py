@@ -75,7 +75,7 @@ def declare_and_count(
     1. The queue exists.  2. It expires, or another client deletes it, before its messages are
     counted.  A declaration is no question whether there is a queue: so it is declared once more.
 
-    done  called once; must not raise (`server.connection_faults`)
+    done  called once; must not raise (`clients.connection_faults`)
     """
     deletions = 0
 

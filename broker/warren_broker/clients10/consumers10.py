@@ -40,7 +40,7 @@ class Consumers10:
     """One consumer for each link, in a session of its own: a link's end returns what it held.
 
     carry_out  called when the connection has something to send or to request
-    guard      makes a fault end only this connection (`server.connection_faults`)
+    guard      makes a fault end only this connection (`clients.connection_faults`)
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from warren_wire.admin import members as values
 
 log = logging.getLogger(__name__)
 Answer = Callable[[Any], None]
-"""Called once with a value of `management.membership`, or with a Refusal."""
+"""Called once with a value of `warren_wire.admin.members`, or with a Refusal."""
 MISSED_BY_ALL_MS = 3_000
 """Longest time until all nodes suspect one that has stopped, with the default settings."""
 QUERY_RETRY_MS = 100

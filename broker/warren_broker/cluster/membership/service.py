@@ -1,7 +1,7 @@
 """Operators' requests about the members of the cluster's queues.
 
 Every node answers for the whole cluster. Each call ends with `done`, called once with a value of
-`management.membership`, or with a Refusal. A long operation answers as soon as its completion is
+`wire.admin.members`, or with a Refusal. A long operation answers as soon as its completion is
 ensured (the intent is in the definitions, where it outlives the node that recorded it), and is
 followed through `queue_status` and `node_status`. A rebalancing ends with the node that was
 asked.
@@ -39,7 +39,7 @@ from warren_wire.admin import members as values
 from warren_wire.name_patterns import BadPattern, NameMatcher, Pattern
 
 Answer = Callable[[Any], None]
-"""Called once with a value of `management.membership`, or with a Refusal."""
+"""Called once with a value of `warren_wire.admin.members`, or with a Refusal."""
 LEADERLESS_MS = 3_000
 """How long bulk changes wait for queues that are electing a leader before skipping them; a change
 of a single queue is refused at once, and its client asks again."""
