@@ -17,11 +17,15 @@ import pytest
 from broker.amqp091.peer import Peer, Rights
 from broker.metadata.world import World as Metadata
 from warren_broker.access import requests as asked
+from warren_broker.access.message_checks import KEYED_BYTES_PER_READ
 from warren_broker.access.requests import ExchangeFacts
 from warren_broker.admin import resources
 from warren_broker.admin.caller import Asker
+from warren_broker.clients.protocol_client import ProtocolClient
 from warren_broker.clients10 import connection_requests as amqp10_requests
 from warren_broker.clients10.blocks10 import BLOCK_HANDLERS
+from warren_broker.clients10.link_requests import PublishMessages, PublishOutcomes
+from warren_broker.clients10.links10 import LINK_HANDLERS
 from warren_broker.clients10.views10 import VIEW_HANDLERS
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.turn_shares import TurnShares
@@ -44,7 +48,7 @@ from warren_wire.admin.sinks import ForgetSinkRequest, ListSinksRequest
 from warren_wire.amqp091 import properties
 from warren_wire.amqp10.addresses import ClaimSource, StageTarget, ViewSource
 from warren_wire.block.block import FORM_AMQP10, Block, encode
-from warren_wire.kernel import Selection
+from warren_wire.kernel import MessageTable, Route, Selection
 
 HANDLERS: dict[type, Any] = {
     **resources.HANDLERS,
@@ -557,3 +561,48 @@ def test_a_permission_is_looked_up_at_each_operation() -> None:
     peer.view.held = Permissions()
     peer.publish()
     peer.channel_closed(403, "write access to exchange 'amq.default'")
+
+
+# ------------------------------------------------------------------ what checking takes
+
+
+class CountedRights(Broker10):
+    """Counts how often a right was looked up."""
+
+    lookups = 0
+
+    def permissions(self, vhost: str, user: str) -> Permissions | None:
+        self.lookups += 1
+        return super().permissions(vhost, user)
+
+
+def test_refused_messages_are_each_looked_at_twice() -> None:
+    """A message that was refused had all behind it looked at again: millions of lookups a read."""
+    count, table = 2_000, MessageTable()
+    for at in range(count):
+        table.append(
+            Route(b"e%d" % at, b"k", False), properties.encode(properties.Properties()), b""
+        )
+    broker = CountedRights(granted(()))
+    asker = Asker(broker, VHOST, USER, 1, lambda call: call)  # type: ignore[arg-type]
+    answers: list[PublishOutcomes] = []
+    request = PublishMessages(table, 0, settled=False, anonymous=True)
+    LINK_HANDLERS[PublishMessages](asker, request, answers.append)
+    assert [at for answer in answers for at, _ in answer.refused] == list(range(count))
+    assert [answer.last for answer in answers] == [False] * (count - 1) + [True]
+    assert broker.lookups <= 2 * count
+
+
+@pytest.mark.parametrize("octets", [100 << 10, 200 << 10])
+def test_long_keys_are_read_in_small_pieces(octets: int) -> None:
+    stream = SimpleNamespace(read_little=lambda: pieces.append(octets))
+    pieces: list[int] = []
+    client: Any = SimpleNamespace(_stream=stream)
+    peer = Peer().connect().open()
+    for _ in range(20):
+        peer.publish(exchange="amq.topic", headers={"CC": ["k" * 250] * (octets // 20 // 256)})
+    state = peer.conn.state
+    assert abs(state.keyed_bytes - octets) < octets // 10
+    ProtocolClient._read_less(client, state)
+    assert pieces == [octets] * (octets > KEYED_BYTES_PER_READ)
+    assert state.keyed_bytes == 0

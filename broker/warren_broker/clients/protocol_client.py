@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
+from warren_broker.access.message_checks import KEYED_BYTES_PER_READ
 from warren_broker.access.requests import TokenAccepted
 from warren_broker.access.token_rights import HeldRights
 from warren_broker.broker.broker import Broker
@@ -35,6 +36,12 @@ from warren_wire.admin.connections import ConnectionInfo
 CREDENTIAL_EXPIRED = "credential expired"
 """RabbitMQ's reason."""
 EXPIRY_WAIT_MS_MAX = 60_000
+
+
+class KeyedBytes(Protocol):
+    """What counts octets of properties with further keys, since it was last read."""
+
+    keyed_bytes: int
 
 
 class ProtocolClient(ABC):
@@ -79,6 +86,12 @@ class ProtocolClient(ABC):
         for timer in (self._timer, self._expiry):
             if timer is not None:
                 timer.cancel()
+
+    def _read_less(self, brought: KeyedBytes) -> None:
+        """Read in small pieces from now on if one read brought much that takes long to check."""
+        if brought.keyed_bytes > KEYED_BYTES_PER_READ:
+            self._stream.read_little()
+        brought.keyed_bytes = 0
 
     # ------------------------------------------------------------ requests
 

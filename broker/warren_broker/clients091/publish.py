@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.access import requests
-from warren_broker.access.message_checks import REPLY_TO, first_refused
+from warren_broker.access.message_checks import REPLY_TO, first_refused, keyed_bytes
 from warren_broker.clients091 import consume
 from warren_broker.clients091.confirms import CheckedRun
 from warren_broker.clients091.state import Channel, TableRun, Transaction
@@ -29,6 +29,8 @@ from warren_wire.relay_names import CAPABILITY
 def publish(channel: Channel, item: TableRun) -> None:
     """Hand the run to the broker, up to the first refused message; raise its refusal."""
     first, last = item.run.first, item.run.last
+    if item.run.flags & CC:
+        channel.connection.keyed_bytes += keyed_bytes(item.table, first, last)
     routes = _routes(item)
     last, refusal = channel.connection.access.refused_route(item.table, routes, first, last)
     last, refused = first_refused(item.table, first, last, item.run.flags, bool(channel.reply_name))

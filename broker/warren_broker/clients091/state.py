@@ -370,6 +370,7 @@ class ConnectionState:
     faults              refusals that closed a channel or the connection, for the log
     waiting_bytes       in the inboxes of its channels
     transaction_bytes   kept for the commits of its channels
+    keyed_bytes         of properties with further keys, since the connection was last read
     confirmed, returned messages, to the client, since `Connection.take_answered`
     traced_vhosts       the view's; looked at for each run of deliveries
 
@@ -407,6 +408,7 @@ class ConnectionState:
     transaction_bytes: int = 0
     confirmed: int = 0
     returned: int = 0
+    keyed_bytes: int = 0
     held_back: HeldBackBytes = field(default_factory=HeldBackBytes)
     scanner: FrameScanner = field(init=False)
     liveness: Liveness = field(init=False)

@@ -8,17 +8,22 @@ are accepted, or none.
 from __future__ import annotations
 
 import itertools
+from typing import Final
 
 from warren_broker.access import message_checks
+from warren_machines.steps import Steps, Work
 from warren_wire import errors
 from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
 from warren_wire.block.block import BLOCK_MESSAGES_MAX, FORM_AMQP091, Block, BlockError
 from warren_wire.kernel import MessageTable, check_structure, flags_of, load_block
 
+LOOKED_AT_ONCE: Final = 16
+"""Messages of which the properties are checked between two looks at the steps."""
+
 
 def admit(
-    data: bytes | memoryview, exchange: str, message_size_max: int, frame_max: int
-) -> MessageTable:
+    data: bytes | memoryview, exchange: str, message_size_max: int, frame_max: int, steps: Steps
+) -> Work[MessageTable]:
     """Return the messages of a block that was sent to an exchange; raises Refusal.
 
     Their routes name that exchange, whatever the block says: a consumer is told where a message
@@ -51,9 +56,13 @@ def admit(
         raise errors.InvalidArgument(str(error)) from error
     flags = flags_of(table, 0, table.count)
     if flags & message_checks.LOOKED_AT:
-        _, refusal = message_checks.first_refused(table, 0, table.count, flags)
-        if refusal is not None:
-            raise refusal
+        for first in range(0, table.count, LOOKED_AT_ONCE):
+            piece = (first, min(first + LOOKED_AT_ONCE, table.count))
+            _, refusal = message_checks.first_refused(table, *piece, flags)
+            if refusal is not None:
+                raise refusal
+            if steps.take(message_checks.looking_steps(table, *piece)):
+                yield
     return table
 
 

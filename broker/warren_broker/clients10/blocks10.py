@@ -6,20 +6,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from warren_broker.access.message_checks import looking_steps
 from warren_broker.admin.caller import Answer, Asker, refusal_of
 from warren_broker.clients.client_counts import PublishCounts
 from warren_broker.clients10 import connection_requests
-from warren_broker.clients10.block_admission import admit
+from warren_broker.clients10.block_admission import LOOKED_AT_ONCE, admit
 from warren_broker.cluster.client.queues import ENQUEUE
 from warren_broker.cluster.client.reads import ReadFailed, Runs, cut_runs
 from warren_broker.counting.counters import AMQP_10
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import commands
 from warren_machines.routing.matcher import RoutedMessage
-from warren_machines.steps import Steps, Work
+from warren_machines.steps import Steps, Work, pieces
 from warren_wire import errors
 from warren_wire.kernel import (
+    CC,
     HAS_DEATHS,
+    USER_ID,
     MessageTable,
     Route,
     Selection,
@@ -32,28 +35,29 @@ from warren_wire.queue_values.describe_command import DescribeClaim
 
 
 def _allowed(
-    asker: Asker, exchange: str, data: bytes | memoryview, key: str | None
-) -> MessageTable:
+    asker: Asker, exchange: str, data: bytes | memoryview, key: str | None, steps: Steps
+) -> Work[MessageTable]:
     """Return the block's messages, checked; raises Refusal, and then none is published.
 
     key  the routing key of all of them; None: each has that of its route
     """
-    limits = asker.broker.settings.limits
-    table = admit(data, exchange, limits.message_size_max, limits.frame_max)
-    asker.access.publish(
-        exchange,
-        [
-            Route(*route).routing_key.decode("utf-8", "surrogateescape")
-            for route in table.routes.entries
-        ]
-        if key is None
-        else (key,),
-    )
+    limits, access = asker.broker.settings.limits, asker.access
+    table = yield from admit(data, exchange, limits.message_size_max, limits.frame_max, steps)
+    keys = (Route(*route).routing_key for route in table.routes.entries)
+    named = (each.decode("utf-8", "surrogateescape") for each in keys)
+    for some in pieces(named if key is None else (key,)):
+        access.publish(exchange, some)
+        if steps.take(len(some)):
+            yield
     flags = flags_of(table, 0, table.count)
-    if flags:
-        _, refusal = asker.access.refused_message(table, 0, table.count, flags, exchange)
-        if refusal is not None:
-            raise refusal
+    if flags & (USER_ID | CC):
+        for first in range(0, table.count, LOOKED_AT_ONCE):
+            piece = (first, min(first + LOOKED_AT_ONCE, table.count))
+            _, refusal = access.refused_message(table, *piece, flags, exchange)
+            if refusal is not None:
+                raise refusal
+            if steps.take(looking_steps(table, *piece)):
+                yield
     if flags & HAS_DEATHS:
         set_deaths_apart(table, 0, table.count)
     PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost).received(table.count, True)
@@ -68,18 +72,21 @@ def _split(
     split: Callable[[list[tuple[QueueRecord, Selection]]], None],
 ) -> None:
     """Call with a block's messages by queue, or answer why it is refused: one is unroutable."""
-    table = _allowed(asker, exchange, data, None)
     share = asker.broker.publishing.shares.of(asker.connection)
 
-    def found(names: list[tuple[str, ...]]) -> None:
+    def routing() -> Work[tuple[MessageTable, list[tuple[str, ...]]]]:
+        table = yield from _allowed(asker, exchange, data, None, share.steps)
+        return table, (yield from _routing(asker, exchange, table, share.steps))
+
+    def found(routed: tuple[MessageTable, list[tuple[str, ...]]]) -> None:
         try:
-            parts = _by_queue(asker, exchange, table, names)
+            parts = _by_queue(asker, exchange, *routed)
         except errors.Refusal as refusal:
             answer(refusal)
         else:
             split(parts)
 
-    share.run(_routing(asker, exchange, table, share.steps), found, answer)
+    share.run(routing(), found, answer)
 
 
 def _routing(
@@ -186,15 +193,23 @@ def _publish(asker: Asker, request: connection_requests.PublishBlock, answer: An
         done = connection_requests.Published()
         _to_each(asker, parts, lambda selection: ENQUEUE, lambda refusal: answer(refusal or done))
 
-    if request.queue:
-        table = _allowed(asker, "", request.block, request.queue)
-        queue = asker.broker.queues.find(asker.vhost, request.queue)
-        if queue.store_of:
-            raise errors.store_refused(queue.name, queue.vhost, queue.store_of)
+    def allowed(table: MessageTable) -> None:
+        try:
+            queue = asker.broker.queues.find(asker.vhost, request.queue)
+            if queue.store_of:
+                raise errors.store_refused(queue.name, queue.vhost, queue.store_of)
+        except errors.Refusal as refusal:
+            answer(refusal)
+            return
         counts = asker.broker.cluster.queue_counts
         counts.published(queue.group, table.count)
         counts.through(asker.vhost, "", table.count, table.count)
         split([(queue, Selection(table, 0, table.count))])
+
+    if request.queue:
+        share = asker.broker.publishing.shares.of(asker.connection)
+        work = _allowed(asker, "", request.block, request.queue, share.steps)
+        share.run(work, allowed, answer)
     else:
         _split(asker, request.exchange, request.block, answer, split)
 

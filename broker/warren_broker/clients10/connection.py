@@ -114,6 +114,7 @@ class Connection10:
         self.limits = limits or Limits10()
         self.in_flight_bytes = 0
         self.unfinished_bytes = 0
+        self.keyed_bytes = 0
         self.fetched = FetchedAhead(self.limits.send_ahead_bytes_max)
         self.bounds = ConnectionBounds(self.limits.undelivered_bytes_max, self.limits.unsettled_max)
         self.short = False

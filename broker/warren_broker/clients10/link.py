@@ -80,6 +80,7 @@ class LinkHost(Protocol):
     unfinished_bytes  of incomplete blocks, over all links
     fetched           what links that fetch hold, over all of them
     bounds            what consumers hold, over all links
+    keyed_bytes       of properties with further keys, since the connection was last read
     short             a resource alarm is set: no block is accepted, no credit given for one
     consumers         the links of consumers, by the consumers' numbers
     reply_links       the links that get replies, by the names to which these are published
@@ -96,6 +97,7 @@ class LinkHost(Protocol):
     unfinished_bytes: int
     fetched: FetchedAhead
     bounds: ConnectionBounds
+    keyed_bytes: int
     short: bool
     consumers: dict[int, Any]
     reply_links: dict[str, Any]

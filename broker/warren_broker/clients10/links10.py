@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -42,22 +42,32 @@ class _PublishedRun:
 
     def publish(self) -> None:
         """Check and publish the messages, in order."""
-        request, table = self._request, self._request.table
-        first = 0
-        while first < table.count:
-            last, refusal = self._checked(first)
-            if last > first:
-                self._hand_over(first, last)
-            if refusal is None:
-                return
-            end = last + 1 if request.anonymous else table.count
-            self._tell(link_requests.PublishOutcomes(refused=[(last, refusal)]), end - last)
-            first = end
+        request, count, first = self._request, self._request.table.count, 0
+        for at, refusal in self._refused():
+            if at > first:
+                self._hand_over(first, at)
+            first = at + 1 if request.anonymous else count
+            self._tell(link_requests.PublishOutcomes(refused=[(at, refusal)]), first - at)
+        if first < count:
+            self._hand_over(first, count)
 
-    def _checked(self, first: int) -> tuple[int, errors.Refusal | None]:
-        """Return the first message that may not be published, and why not."""
-        request, table, access = self._request, self._request.table, self._asker.access
-        last, flags = table.count, request.flags
+    def _refused(self) -> Iterator[tuple[int, errors.Refusal]]:
+        """Give the messages that may not be published, and why not; all that matter.
+
+        A link may have thousands on their way, each refused for itself: each is looked at twice.
+        """
+        count = self._request.table.count
+        at, refusal = self._checked(0, count)
+        if refusal is not None:
+            yield at, refusal
+            for one in range(at + 1, count) if self._request.anonymous else ():
+                _, refusal = self._checked(one, one + 1)
+                if refusal is not None:
+                    yield one, refusal
+
+    def _checked(self, first: int, last: int) -> tuple[int, errors.Refusal | None]:
+        """Return the first message of first <= i < last that may not be published, and why not."""
+        table, access, flags = self._request.table, self._asker.access, self._request.flags
         routes = distinct_routes(table, first, last)
         last, refusal = access.refused_route(table, routes, first, last)
         last, refused = first_refused(table, first, last, flags)

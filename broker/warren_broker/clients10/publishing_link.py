@@ -32,7 +32,7 @@ from warren_wire.amqp10.message.received import MessageReader, ReceivedMessage
 from warren_wire.amqp10.proton import Condition, Delivery, Link, symbol
 from warren_wire.block.layout import PRIORITY_DEFAULT, TTL_NONE
 from warren_wire.errors import ContentTooLarge, CreditExceeded, NotFound, Refusal, SyntaxRefused
-from warren_wire.kernel import MessageTable, Route, split_sections
+from warren_wire.kernel import CC, MessageTable, Route, split_sections
 from warren_wire.kernel.section_types import MalformedSections
 from warren_wire.relay_names import ARGUMENT, RelayedName, name_in_relayed_tag
 
@@ -235,6 +235,8 @@ class PublishingLink(IncomingLink):
                 message.flags,
             )
             self._flags |= message.flags
+            if message.flags & CC:
+                self.host.keyed_bytes += len(self._properties) * len(bodies)
 
     def _check_properties(self, message: ReceivedMessage) -> None:
         """Refuse what no consumer over AMQP 0.9.1 could be sent: properties are one frame there."""

@@ -8,15 +8,21 @@ import zlib
 import pytest
 
 from tests.broker.kernel import frames as f
-from warren_broker.clients10.block_admission import admit
+from warren_broker.access.message_checks import KEYED_BYTES_PER_STEP
+from warren_broker.clients10.block_admission import LOOKED_AT_ONCE, admit
+from warren_machines.steps import STEPS_UNBOUNDED, Steps, whole
 from warren_wire import errors
 from warren_wire.block import block as b
 from warren_wire.block.block import BLOCK_MESSAGES_MAX, TTL_NONE
-from warren_wire.kernel import USER_ID
+from warren_wire.kernel import USER_ID, MessageTable
 
 LIMITS = 1000, 4096
 QUEUE = (b"", b"q")
 NOT_UTF8 = f.properties(expiration=b"\xff\xfe1")
+
+
+def admitted(data: bytes, exchange: str = "") -> MessageTable:
+    return whole(admit(data, exchange, *LIMITS, Steps(STEPS_UNBOUNDED)))
 
 
 def block_of(*raw: bytes, route: b.Route = QUEUE) -> bytes:
@@ -91,12 +97,12 @@ REFUSED = {
 def test_refused_as_an_amqp091_publish_is(case: str) -> None:
     data, refusal, text = REFUSED[case]
     with pytest.raises(refusal, match=text):
-        admit(data, "", *LIMITS)
+        admitted(data, "")
 
 
 def test_the_exchange_is_the_one_that_was_asked_for() -> None:
     """Not what the block claims: the right to publish was asked for there."""
-    table = admit(block_of(f.PLAIN, route=(b"secret", b"k")), "amq.topic", *LIMITS)
+    table = admitted(block_of(f.PLAIN, route=(b"secret", b"k")), "amq.topic")
     assert (table.route(0).exchange, table.route(0).routing_key) == (b"amq.topic", b"k")
 
 
@@ -107,13 +113,13 @@ def test_an_expiration_counts_without_a_column() -> None:
         QUEUE,
         ttls_ms=[None, 9, 8],
     )
-    table = admit(data, "", *LIMITS)
+    table = admitted(data, "")
     assert [table.ttl_ms(i) for i in range(3)] == [500, 9, 8]
-    assert admit(block_of(f.PLAIN), "", *LIMITS).ttl_ms(0) == TTL_NONE
+    assert admitted(block_of(f.PLAIN), "").ttl_ms(0) == TTL_NONE
 
 
 def test_what_is_for_the_user_s_rights_is_flagged() -> None:
-    table = admit(block_of(f.PLAIN, f.properties(user_id=b"root")), "", *LIMITS)
+    table = admitted(block_of(f.PLAIN, f.properties(user_id=b"root")), "")
     assert [table.flags(i) & USER_ID for i in range(2)] == [0, USER_ID]
 
 
@@ -124,22 +130,22 @@ def test_five_million_empty_messages_are_refused_before_they_are_looked_at() -> 
     fields = list(struct.unpack("<4sBBBB6I", head))
     fields[5] = count
     with pytest.raises(errors.InvalidArgument, match=f"5000000 messages.*{BLOCK_MESSAGES_MAX}"):
-        admit(struct.pack("<4sBBBB6I", *fields), "", *LIMITS)
+        admitted(struct.pack("<4sBBBB6I", *fields), "")
 
 
 def test_as_many_messages_as_a_block_may_have() -> None:
     most = b.encode([b""] * BLOCK_MESSAGES_MAX, [f.PLAIN] * BLOCK_MESSAGES_MAX, QUEUE)
-    assert admit(most, "", *LIMITS).count == BLOCK_MESSAGES_MAX
+    assert admitted(most, "").count == BLOCK_MESSAGES_MAX
     more = b.encode([b""] * (BLOCK_MESSAGES_MAX + 1), [f.PLAIN] * (BLOCK_MESSAGES_MAX + 1), QUEUE)
     with pytest.raises(errors.InvalidArgument, match="send several"):
-        admit(more, "", *LIMITS)
+        admitted(more, "")
 
 
 def test_more_routes_than_messages_are_refused_unread() -> None:
     data = bytearray(block_of(f.PLAIN))
     struct.pack_into("<I", data, 20, BLOCK_MESSAGES_MAX + 1)
     with pytest.raises(errors.InvalidArgument, match="65537 routes"):
-        admit(bytes(data), "", *LIMITS)
+        admitted(bytes(data), "")
 
 
 @pytest.mark.parametrize("column", ["properties", "body"])
@@ -149,4 +155,21 @@ def test_offsets_that_do_not_ascend(column: str) -> None:
     struct.pack_into("<I", data, at, 11 if column == "properties" else 9)
     struct.pack_into("<I", data, 12, zlib.crc32(data[32:]))
     with pytest.raises(errors.InvalidArgument, match=f"{column} offsets .* do not ascend"):
-        admit(bytes(data), "", *LIMITS)
+        admitted(bytes(data), "")
+
+
+def test_many_keys_are_checked_in_many_turns() -> None:
+    """Each had seconds of one turn: the keys of 65,536 messages are decoded and compared."""
+    keys = f.table((b"CC", b"A" + _sized(b"".join(b"S" + _sized(b"%04x" % n) for n in range(400)))))
+    raw = f.properties(headers=keys)
+    count = 2_000
+    steps, turns, before = Steps(0), 0, 0
+    for _ in admit(block_of(*[raw] * count), "", *LIMITS, steps):
+        assert steps.taken - before <= LOOKED_AT_ONCE * (LIMITS[1] // KEYED_BYTES_PER_STEP + 1)
+        turns, before = turns + 1, steps.taken
+    assert turns == count // LOOKED_AT_ONCE
+    assert steps.taken >= count * len(raw) // KEYED_BYTES_PER_STEP
+
+
+def _sized(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data

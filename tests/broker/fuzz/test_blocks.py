@@ -27,6 +27,7 @@ from warren_machines.queue import commands
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.effects import DeadLetter, Deliver
 from warren_machines.queue.machine import QueueMachine
+from warren_machines.steps import STEPS_UNBOUNDED, Steps, whole
 from warren_raft.machine import Meta
 from warren_wire import errors
 from warren_wire.amqp091 import properties
@@ -180,7 +181,7 @@ def through(config: QueueConfig, data: bytes, publishing: Publishing) -> list[by
 def admitted(chance: random.Random, config: QueueConfig) -> bytes | None:
     """A block as a node hands it to the queue; None: refused at the door."""
     try:
-        table = admit(blocks.mutated(chance), "", *LIMITS)
+        table = whole(admit(blocks.mutated(chance), "", *LIMITS, Steps(STEPS_UNBOUNDED)))
     except errors.Refusal:
         return None
     return block_for(config, [Selection(table, 0, table.count)])

@@ -17,7 +17,7 @@ import pytest
 from tests.patience import PATIENCE_S
 from tests.raft.runtime.kit import until
 from warren_raft.runtime.loop import HEARD_BYTES_FEW, Listener, Loop, LoopStage, listen
-from warren_raft.runtime.net.stream import Stream
+from warren_raft.runtime.net.stream import READ_BYTES_MIN, Stream
 
 
 class Clock:
@@ -173,6 +173,32 @@ def test_work_that_never_ends_does_not_keep_the_sockets_waiting() -> None:
     again()
     theirs.send(b"x")
     until(loop, lambda: heard == [b"x"])
+    stream.abort()
+    theirs.close()
+    loop.close()
+
+
+def test_a_stream_reads_little_from_then_on() -> None:
+    loop, sizes = Loop(), []
+    stream, theirs, _ = pair(loop, lambda data: sizes.append(len(data)), buffer_bytes=1 << 20)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    theirs.setblocking(False)
+
+    def fed(octets: int) -> None:
+        del sizes[:]
+        left = octets
+        while sum(sizes) < octets:
+            try:
+                left -= theirs.send(bytes(left)) if left else 0
+            except BlockingIOError:
+                pass
+            loop.run_turn(0)
+
+    fed(1 << 20)
+    assert max(sizes) > READ_BYTES_MIN
+    stream.read_little()
+    fed(1 << 20)
+    assert max(sizes) == READ_BYTES_MIN and len(sizes) >= 64
     stream.abort()
     theirs.close()
     loop.close()

@@ -72,6 +72,7 @@ class Stream:
         "_on_drained",
         "_out",
         "_read_bytes",
+        "_read_bytes_max",
         "_registration",
         "budget",
         "bytes_in",
@@ -129,6 +130,7 @@ class Stream:
         self._hang_up_timer: LoopTimer | None = None
         self.paused = False
         self._read_bytes = READ_BYTES_MIN
+        self._read_bytes_max = READ_BYTES_MAX
         tune(sock, buffer_bytes)
         self._registration: WatchedSocket = loop.register(
             sock, self._readable, self._writable, on_error if on_error is not None else self.abort
@@ -304,14 +306,18 @@ class Stream:
         self.reads += 1
         self.bytes_in += size
         self.last_read_ms = self.loop.now_ms
-        if size == self._read_bytes and size < READ_BYTES_MAX:
-            self._read_bytes *= 4 if size * 4 <= READ_BYTES_MAX else 1
+        if size == self._read_bytes and size < self._read_bytes_max:
+            self._read_bytes *= 4 if size * 4 <= self._read_bytes_max else 1
         elif size * 16 < self._read_bytes and self._read_bytes > READ_BYTES_MIN:
             self._read_bytes //= 4
         if not self._closing:
             self._on_data(data)
         else:
             self._dropped(data)
+
+    def read_little(self) -> None:
+        """Read READ_BYTES_MIN at most per turn from now on: what comes takes long to process."""
+        self._read_bytes = self._read_bytes_max = READ_BYTES_MIN
 
     def _read_into(self, room: memoryview) -> None:
         try:
