@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """What clients send, message by message, before any other code reads it.
 
 Blocks from outside are validated, and a header x-death is set apart from a history of the broker's.
@@ -11,6 +10,7 @@ properties area; compiled, they are pointers.
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
 try:
     import cython
@@ -18,19 +18,25 @@ except ImportError:
     from warren_wire.kernel import no_cython as cython
 
 from warren_wire.block.block import Block, BlockError
-from warren_wire.block.layout import FORM_AMQP091, LENGTH_MAX, PRIORITY_DEFAULT, PRIORITY_MAX
-from warren_wire.kernel.items import HAS_DEATHS
-from warren_wire.kernel.table import ROW, SILENT, MessageTable, Route
+from warren_wire.block.layout import (
+    FORM_AMQP091,
+    LENGTH_MAX,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    Buffer,
+)
+from warren_wire.kernel.items import HAS_DEATHS, Route
+from warren_wire.kernel.table import ROW, SILENT, MessageTable
 
-if cython.compiled:
+if not cython.compiled:
+    from warren_wire.kernel.properties import deaths_last, walk
+else:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.libc.string import memcmp
     from cython.cimports.warren_wire.kernel.compiled.properties import walk
 
     from warren_wire.kernel.compiled.properties import deaths_last
-else:
-    from warren_wire.kernel.properties import deaths_last, walk
 
 _ROW_BYTES = ROW.size
 _DEFAULT = cython.declare(cython.uint, PRIORITY_DEFAULT)
@@ -57,7 +63,7 @@ def check_structure(block: Block) -> None:
 
 
 @cython.cfunc
-def _check_ascending(offsets: object, count: cython.Py_ssize_t, name: str) -> None:
+def _check_ascending(offsets: Buffer, count: cython.Py_ssize_t, name: str) -> None:
     ends: cython.const[cython.uint][::1] = offsets
     i: cython.Py_ssize_t
     wrong: cython.bint = ends[0] != 0
@@ -68,7 +74,7 @@ def _check_ascending(offsets: object, count: cython.Py_ssize_t, name: str) -> No
 
 
 @cython.cfunc
-def _check_below(column: object, limit: cython.uint, name: str) -> None:
+def _check_below(column: Buffer, limit: cython.uint, name: str) -> None:
     values: cython.const[cython.uint][::1] = column
     i: cython.Py_ssize_t
     highest: cython.uint = 0
@@ -80,7 +86,7 @@ def _check_below(column: object, limit: cython.uint, name: str) -> None:
 
 
 def load_block(
-    block: Block, mandatory: bool = False, exchange: object = None, properties_max: int = LENGTH_MAX
+    block: Block, mandatory: bool = False, exchange: Any = None, properties_max: int = LENGTH_MAX
 ) -> MessageTable:
     """Return a block from outside as a table, to be partitioned; raises BlockError.
 
@@ -106,7 +112,7 @@ def load_block(
     timed: cython.bint = block.ttl_column is not None
     column: cython.const[cython.uint][::1] = block.route_column
     ttl: cython.const[cython.uint][::1] = block.ttl_column
-    area: object = block.properties_data
+    area: Buffer = block.properties_data
     p: cython.p_uchar = _start(area)
     examined: _Examined = _Examined()
     i: cython.Py_ssize_t
@@ -170,7 +176,7 @@ def set_deaths_apart(table: MessageTable, first: int, last: int) -> None:
                 area[begin:end] = after
 
 
-def _routes(table: MessageTable, block: Block, mandatory: bool, exchange: object) -> array:
+def _routes(table: MessageTable, block: Block, mandatory: bool, exchange: Any) -> array:
     """Map the block's route numbers to the table's."""
     entries = array("I")
     for named, key in block.routes:
@@ -180,7 +186,7 @@ def _routes(table: MessageTable, block: Block, mandatory: bool, exchange: object
 
 
 @cython.cfunc
-def _start(area: object) -> cython.p_uchar:
+def _start(area: Buffer) -> cython.p_uchar:
     """Return a pointer to the bytes of a buffer, which must outlive the pointer."""
     if cython.compiled:
         data: cython.const[cython.uchar][::1] = area

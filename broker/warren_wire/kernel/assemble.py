@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """Selection of messages by route, and assembly of messages into blocks.
 
 One source for both kernels: interpreted, rows and columns are views of 32-bit words; compiled,
@@ -10,7 +9,8 @@ they are pointers. The row is that of `table.ROW`: 0 route, 1 end of properties,
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from warren_wire.checksum import crc32
 
@@ -35,20 +35,20 @@ from warren_wire.block.layout import (
 from warren_wire.kernel.items import USER_ID
 from warren_wire.kernel.table import ROW, MessageTable, Selection, lanes
 
-if cython.compiled:
+if not cython.compiled:
+    from warren_wire.kernel.properties import user_id_of
+else:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcpy
 
     from warren_wire.kernel.compiled.properties import user_id_of
-else:
-    from warren_wire.kernel.properties import user_id_of
 
 _ROW_BYTES = ROW.size
 
 
 @cython.cfunc
-def _rows_of(table: object) -> cython.p_uint:
+def _rows_of(table: MessageTable) -> cython.p_uint:
     """Return the table's rows as words."""
     rows: bytearray = table.rows
     assert len(rows) == table.count * _ROW_BYTES, (len(rows), table.count)
@@ -111,7 +111,7 @@ def first_other_user(table: MessageTable, first: int, last: int, user: bytes) ->
     return last
 
 
-def select(table: MessageTable, first: int, last: int, route_ids: object) -> Selection:
+def select(table: MessageTable, first: int, last: int, route_ids: Iterable[int]) -> Selection:
     """Select the messages of first <= i < last with one of these routes, in the order received."""
     _check_range(table, first, last)
     rows: cython.p_uint = _rows_of(table)
@@ -132,7 +132,7 @@ def select(table: MessageTable, first: int, last: int, route_ids: object) -> Sel
 
 
 @cython.cfunc
-def _selection(table: object, first: object, last: object, indices: object) -> object:
+def _selection(table: MessageTable, first: Any, last: Any, indices: Any) -> Any:
     """Return a Selection, without indices where it is one range."""
     if not indices:
         return Selection(table, first, first)
@@ -143,7 +143,7 @@ def _selection(table: object, first: object, last: object, indices: object) -> o
 
 
 def partition(
-    table: MessageTable, first: int, last: int, targets: object, count: int
+    table: MessageTable, first: int, last: int, targets: Sequence[Iterable[int]], count: int
 ) -> list[Selection]:
     """Return one Selection per target 0 <= t < count, each in the order received, possibly empty.
 
@@ -287,7 +287,7 @@ class _Gathering:
         self.body_at = 0
 
     @cython.cfunc
-    def measure(self, selection: object) -> cython.uint:
+    def measure(self, selection: Selection) -> cython.uint:
         """Add a selection to the totals; return the set of its priorities, as bits."""
         table = selection.table
         rows: cython.p_uint = _rows_of(table)
@@ -368,7 +368,7 @@ class _Gathering:
         self.words[self.body_column] = 0
 
     @cython.cfunc
-    def take(self, selection: object, priority: cython.int) -> None:
+    def take(self, selection: Selection, priority: cython.int) -> None:
         """Write the messages of one priority; -1: of all."""
         table = selection.table
         rows: cython.p_uint = _rows_of(table)
@@ -418,14 +418,14 @@ class _Gathering:
     @cython.cfunc
     def copy(
         self,
-        table: object,
+        table: MessageTable,
         rows: cython.p_uint,
         first: cython.Py_ssize_t,
         last: cython.Py_ssize_t,
     ) -> None:
         """Append the bytes of messages first <= i < last to the two areas."""
         properties: bytearray = table.properties
-        bodies: object = table.bodies
+        bodies: Any = table.bodies
         start: cython.Py_ssize_t = rows[5 * first - 4] if first else 0
         size: cython.Py_ssize_t = rows[5 * last - 4] - start
         to: cython.Py_ssize_t = self.properties_area + self.properties_at
@@ -486,7 +486,7 @@ def assemble(
         p: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(block)) + offset
         gathering.place(p, cython.cast(cython.p_uint, PyByteArray_AS_STRING(numbers)), properties)
     else:
-        block = bytearray(offset + length)
+        block = bytearray(offset + length)  # type: ignore[assignment]
         p = memoryview(block)[offset:]
         gathering.place(p, memoryview(numbers).cast("I"), properties)
     several: bool = len(runs) > 1
@@ -505,7 +505,7 @@ def assemble(
         _put(p, -offset, before)
         return block
     else:
-        block[:offset] = before
+        block[:offset] = before  # type: ignore[index]
         return bytes(block)
 
 

@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """A block from a client's columns, in one pass over each.
 
 One source for both kernels: interpreted, `block_encoding.encode_columns` does it; compiled, the
@@ -8,6 +7,11 @@ wrong, is given to `encode_columns`, which has the checks' texts.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from warren_wire.block.layout import Buffer
 
 try:
     import cython
@@ -43,14 +47,14 @@ _bytes_max = cython.declare(cython.ulonglong, BLOCK_BYTES_MAX)
 def block_of_columns(
     *,
     count: int,
-    properties_offsets: object,
-    properties_data: object,
-    body_offsets: object,
-    body_data: object,
-    routes: object,
-    route_column: object = None,
-    ttl_column: object = None,
-    priorities: object = PRIORITY_DEFAULT,
+    properties_offsets: Buffer,
+    properties_data: Buffer,
+    body_offsets: Buffer,
+    body_data: Buffer,
+    routes: Sequence[tuple[bytes, bytes]],
+    route_column: Buffer | None = None,
+    ttl_column: Buffer | None = None,
+    priorities: Any = PRIORITY_DEFAULT,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
 ) -> bytes:
     """Encode a block of AMQP 0.9.1 messages as `encode_columns` does; raises what it raises."""
@@ -88,7 +92,7 @@ class _Area:
 
     @cython.cfunc
     def measure(
-        self, offsets: object, data: object, count: cython.Py_ssize_t, largest: cython.ulonglong
+        self, offsets: Buffer, data: Buffer, count: cython.Py_ssize_t, largest: cython.ulonglong
     ) -> cython.bint:
         """Take the buffers; False: they contradict each other, or a value is above `largest`."""
         numbers = memoryview(offsets).cast("B")
@@ -139,18 +143,18 @@ class _Making:
     count: cython.Py_ssize_t
     properties: _Area
     bodies: _Area
-    _route_column: object
-    _ttl_column: object
-    _routes: object
-    _runs: object
+    _route_column: Buffer | None
+    _ttl_column: Buffer | None
+    _routes: Sequence[tuple[bytes, bytes]]
+    _runs: Sequence[tuple[int, int, int]]
 
-    def __init__(self, count: int, route_column: object, ttl_column: object) -> None:
+    def __init__(self, count: int, route_column: Buffer | None, ttl_column: Buffer | None) -> None:
         self.count = count
         self.properties, self.bodies = _Area(), _Area()
         self._route_column, self._ttl_column = route_column, ttl_column
 
     @cython.cfunc
-    def takes(self, routes: object, priorities: object) -> cython.bint:
+    def takes(self, routes: Sequence[tuple[bytes, bytes]], priorities: Any) -> cython.bint:
         """Take the small columns; False: `encode_columns` is to look at them."""
         count = self.count
         if count <= 0 or not routes:
@@ -216,7 +220,9 @@ class _Making:
 
 
 @cython.cfunc
-def _is_route_column(column: object, count: cython.Py_ssize_t, routes: cython.uint) -> cython.bint:
+def _is_route_column(
+    column: Buffer | None, count: cython.Py_ssize_t, routes: cython.uint
+) -> cython.bint:
     if column is None:
         return False
     numbers = memoryview(column).cast("B")

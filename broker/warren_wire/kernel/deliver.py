@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """Formatting of ranges of blocks as AMQP 0.9.1 frames for a client.
 
 One source for both kernels: compiled, a range is measured first, then written into `out` in place;
@@ -9,6 +8,8 @@ interpreted, it is packed message by message.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from typing import Any
 
 try:
     import cython
@@ -18,11 +19,22 @@ except ImportError:
 from warren_wire.amqp091.codec import FRAME_BYTES_MIN
 from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES, fit
 from warren_wire.block.block import Block, BlockError
-from warren_wire.block.layout import FORM_AMQP091
+from warren_wire.block.layout import FORM_AMQP091, Buffer
 from warren_wire.kernel.items import Unsendable
 from warren_wire.kernel.table import MessageTable
 
-if cython.compiled:
+if not cython.compiled:
+    from warren_wire.kernel.properties import (
+        HeaderChange,
+        examine,
+        readable,
+        sections_at,
+        split_sections,
+        walk,
+        with_headers,
+        with_sections,
+    )
+else:
     from cython.cimports.cpython.bytearray import (
         PyByteArray_AS_STRING,
         PyByteArray_GET_SIZE,
@@ -40,17 +52,6 @@ if cython.compiled:
         examine,
         readable,
         split_sections,
-        with_headers,
-        with_sections,
-    )
-else:
-    from warren_wire.kernel.properties import (
-        HeaderChange,
-        examine,
-        readable,
-        sections_at,
-        split_sections,
-        walk,
         with_headers,
         with_sections,
     )
@@ -108,7 +109,7 @@ def format_deliveries(
     assert len(tag) <= 255, consumer_tag
     looked: _Looked = _Looked(block, first, last, frame_max)
     looked.look(HeaderChange(headers) if headers else None)
-    changed: object = looked.changed
+    changed: Any = looked.changed
     if cython.compiled:
         leaving: _Range = _Range(block, first, last, tag, changed)
         leaving.piece_max = frame_max - 8
@@ -155,7 +156,7 @@ def format_large(
     tag = consumer_tag.encode()
     looked: _Looked = _Looked(block, first, last, frame_max)
     looked.look(HeaderChange(headers) if headers else None)
-    changed: object = looked.changed
+    changed: Any = looked.changed
     end: bytes = b""  # of the frame before
     for i in range(first, last):
         properties = None if changed is None else changed[i - first]
@@ -196,11 +197,11 @@ class _Looked:
     Invariant: what is sent is well formed and fits into a frame.
     """
 
-    block: object
+    block: Block
     first: cython.Py_ssize_t
     last: cython.Py_ssize_t
     frame_max: cython.Py_ssize_t
-    changed: object
+    changed: Any
     unreadable: list
 
     def __init__(self, block: Block, first: int, last: int, frame_max: int) -> None:
@@ -212,10 +213,10 @@ class _Looked:
         self.unreadable = []
 
     @cython.cfunc
-    def look(self, change: object) -> None:
+    def look(self, change: HeaderChange | None) -> None:
         """Check all properties; equal ones that follow one another are checked once."""
         ends: cython.const[cython.uint][::1] = self.block.properties_offsets
-        area: object = self.block.properties_data
+        area: Buffer = self.block.properties_data
         limit: cython.Py_ssize_t = len(area)
         bodies: cython.const[cython.uint][::1] = self.block.body_offsets
         body_limit: cython.Py_ssize_t = len(self.block.body_data)
@@ -267,7 +268,7 @@ class _Looked:
             self.replace(i, raw, change)
 
     @cython.cfunc
-    def replace(self, i: cython.Py_ssize_t, raw: bytes, change: object) -> None:
+    def replace(self, i: cython.Py_ssize_t, raw: bytes, change: HeaderChange | None) -> None:
         """Set what is sent instead of the message's own properties; raw: well formed."""
         own: bytes = split_sections(raw)[0]
         leaving = own if change is None else change.apply(own)
@@ -354,7 +355,11 @@ def format_return(
 
 
 def format_confirms(
-    out: bytearray, channel: int, up_to: int, tags: object = (), negative: bool = False
+    out: bytearray,
+    channel: int,
+    up_to: int,
+    tags: Iterable[tuple[int, int]] = (),
+    negative: bool = False,
 ) -> None:
     """Append basic.ack, or basic.nack when negative.
 
@@ -387,7 +392,7 @@ def _number(frames: bytearray, tag: cython.ulonglong) -> None:
 
 
 def _content(
-    channel: int, method: int, fields: bytes, properties: bytes, body: object, frame_max: int
+    channel: int, method: int, fields: bytes, properties: bytes, body: Any, frame_max: int
 ) -> bytes:
     """Return the method, header and body frames of one message; method is one of class 60."""
     size = len(body)
@@ -433,7 +438,7 @@ def _put_u64(p: cython.p_uchar, value: cython.ulonglong) -> cython.void:
 
 
 @cython.cfunc
-def _route_fields(block: object, route: object) -> bytes:
+def _route_fields(block: Block, route: Any) -> bytes:
     exchange, key = block.routes[route]
     return b"%c%b%c%b\xce" % (len(exchange), exchange, len(key), key)
 
@@ -445,12 +450,12 @@ class _Range:
     known   route of the block -> its two short strings and the end octet of the method frame
     """
 
-    block: object
+    block: Block
     first: cython.Py_ssize_t
     last: cython.Py_ssize_t
     piece_max: cython.Py_ssize_t
     tag: bytes
-    changed: object
+    changed: Any
     known: dict
     ends: cython.const[cython.uint][::1]
     body_ends: cython.const[cython.uint][::1]
@@ -459,7 +464,7 @@ class _Range:
     column: cython.const[cython.uint][::1]
     routed: cython.bint
 
-    def __init__(self, block: Block, first: int, last: int, tag: bytes, changed: object) -> None:
+    def __init__(self, block: Block, first: int, last: int, tag: bytes, changed: Any) -> None:
         self.block = block
         self.first = first
         self.last = last

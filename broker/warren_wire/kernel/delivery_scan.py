@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """The client's side of basic.deliver: received AMQP 0.9.1 bytes cut into columns of messages.
 
 For a client with a connection that another library keeps: deliveries on one channel become columns
@@ -10,6 +9,7 @@ library. One source for both kernels: interpreted, `_p` is the received bytes; c
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 try:
     import cython
@@ -18,15 +18,16 @@ except ImportError:
 
 from warren_wire.kernel.items import DeliveryMalformed
 
-if cython.compiled:
+if not cython.compiled:
+    from warren_wire.kernel.properties import Size
+else:
     from cython.cimports.cpython.bytearray import (
         PyByteArray_AS_STRING,
         PyByteArray_GET_SIZE,
         PyByteArray_Resize,
     )
     from cython.cimports.libc.string import memcpy
-
-Size = cython.typedef(cython.Py_ssize_t)
+    from cython.cimports.warren_wire.kernel.compiled.properties import Size
 
 AREA_BYTES_MAX = 0x7FFFFFFF
 """The most bytes of one column: Arrow's offsets of binary values are 32 bit, with a sign."""
@@ -189,12 +190,12 @@ class DeliveryScanner:
             if used < len(data):
                 self._rest = bytearray(memoryview(data)[used:])
         if self._foreign:
-            other += self._rest
+            other += self._rest  # type: ignore[unreachable]  # `_scan` has set it
             self._rest = bytearray()
         return bytes(other)
 
     @cython.cfunc
-    def _scan(self, data: object, other: bytearray) -> Size:
+    def _scan(self, data: Any, other: bytearray) -> Size:
         """Cut all complete frames; return the number of bytes used."""
         p: cython.p_uchar
         at: Size = 0

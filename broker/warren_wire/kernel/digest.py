@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """An order-independent digest of messages.
 
 One source for both kernels: interpreted, the library's CRC-32 runs over each; compiled, the
@@ -9,6 +8,9 @@ bodies.
 
 from __future__ import annotations
 
+from typing import Any
+
+from warren_wire.block.layout import Buffer
 from warren_wire.checksum import crc32
 
 try:
@@ -27,7 +29,7 @@ _LARGE_BYTES = 512
 """A body from which on the library's checksum is faster, the call of Python included."""
 
 if cython.compiled:
-    _tables = cython.declare(cython.uint[2048])
+    _tables = cython.declare(cython.uint[2048])  # type: ignore[misc]
 
 
 def content_digest(selection: Selection) -> int:
@@ -61,13 +63,13 @@ def content_digest(selection: Selection) -> int:
 
 
 @cython.cfunc
-def _compiled(selection: object, seeds: list) -> object:
+def _compiled(selection: Selection, seeds: list) -> Any:
     """Compute the digest per message; sums wrap at 2^64, a multiple of the modulus 2^63."""
     table = selection.table
     words: bytearray = table.rows
     assert len(words) == table.count * ROW.size, (len(words), table.count)
     rows: cython.p_uint = cython.cast(cython.p_uint, PyByteArray_AS_STRING(words))
-    area: object = memoryview(table.bodies)
+    area: Buffer = memoryview(table.bodies)
     properties: cython.const[cython.uchar][::1] = _never_empty(table.properties)
     bodies: cython.const[cython.uchar][::1] = _never_empty(area)
     assert rows[5 * table.count - 4] <= len(table.properties), "rows beyond the properties"
@@ -105,7 +107,7 @@ def _compiled(selection: object, seeds: list) -> object:
     return (squares + _WEIGHT * total) % _MODULUS
 
 
-def _never_empty(area: object) -> object:
+def _never_empty(area: Buffer) -> Buffer:
     """Return an area, or a byte in the place of one without any, so that it has an address."""
     return area if len(area) else memoryview(b"\0")
 

@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """What the queue's machine reads of a block, where all messages of it are alike: in one look.
 
 One source for both kernels: interpreted, the block is decoded; compiled, the numbers are read where
@@ -8,6 +7,8 @@ message.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 try:
     import cython
@@ -106,7 +107,7 @@ if cython.compiled:
         return size
 
     @cython.cfunc
-    def _read(p: cython.p_uchar, size: cython.Py_ssize_t) -> object:
+    def _read(p: cython.p_uchar, size: cython.Py_ssize_t) -> Any:
         if size < _head or size > _bytes_max or memcmp(p, PyBytes_AS_STRING(_START), 5):
             return None
         if p[5] > _form_max or p[6] or p[7] != _codec_none:

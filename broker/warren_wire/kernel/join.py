@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """Joining of many stored blocks, most of them of one message, into one for a client.
 
 One source for both kernels: interpreted, each block is decoded, and `block.concat` joins them;
@@ -191,7 +190,7 @@ class _Joining:
     same   the bytes of the route that the last part with a single route had, and its number
     """
 
-    parts: object
+    parts: Sequence[tuple[Buffer, int, int, int]]
     areas: cython.uint
     count: cython.Py_ssize_t
     form: cython.uint
@@ -205,7 +204,9 @@ class _Joining:
     ttl_column: bytearray
     priority_column: bytearray
 
-    def __init__(self, parts: object, areas: int, count: int) -> None:
+    def __init__(
+        self, parts: Sequence[tuple[Buffer, int, int, int]], areas: int, count: int
+    ) -> None:
         self.parts = parts
         self.areas = areas
         self.count = count
@@ -244,7 +245,7 @@ class _Joining:
     def take(
         self,
         view: _View,
-        buffer: object,
+        buffer: Buffer,
         start: cython.Py_ssize_t,
         first: cython.Py_ssize_t,
         last: cython.Py_ssize_t,
@@ -431,7 +432,7 @@ def _p(column: bytearray) -> cython.p_uchar:
 
 
 @cython.cfunc
-def _bytes_of(buffer: object, start: cython.Py_ssize_t) -> cython.p_uchar:
+def _bytes_of(buffer: Buffer, start: cython.Py_ssize_t) -> cython.p_uchar:
     """Return where a block begins; the buffer outlives its use."""
     if not 0 <= start < len(buffer):
         raise BlockError(f"a block from byte {start} on, of {len(buffer)}")

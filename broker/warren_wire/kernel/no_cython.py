@@ -36,11 +36,6 @@ def declare(_: object = None, value: Any = None, **__: object) -> Any:
     return value
 
 
-def typedef(kind: T) -> T:
-    """Return the type itself for another name of a C type."""
-    return kind
-
-
 def cast(_: object, value: T) -> T:
     """Return the value itself for a C cast."""
     return value

@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """What the broker reads from AMQP 0.9.1 properties without decoding them.
 
 One source for both kernels: interpreted, `p` is the bytes; compiled, a pointer to them.
@@ -14,11 +13,13 @@ try:
 except ImportError:
     from warren_wire.kernel import no_cython as cython
 
-if cython.compiled:
+if not cython.compiled:
+    from warren_wire.kernel.octets import u32
+
+    Size = int
+else:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.warren_wire.kernel.compiled.octets import u32
-else:
-    from warren_wire.kernel.octets import u32
 
 from warren_wire.amqp091.fields import DEPTH_MAX
 

@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """AMQP 0.9.1 property lists as columns: one pass, without a Python object per message.
 
 The columns have Arrow's layout (offsets and values in the machine's order, validity bitmaps with
@@ -13,26 +12,29 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 try:
     import cython
 except ImportError:
     from warren_wire.kernel import no_cython as cython
 
-if cython.compiled:
+from warren_wire.block.layout import Buffer
+
+if not cython.compiled:
+    from warren_wire.kernel.properties import Size, is_text, own_headers, value_end, walk
+else:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.libc.string import memcmp, memcpy
     from cython.cimports.warren_wire.kernel.compiled.properties import (
+        Size,
         is_text,
         own_headers,
         value_end,
         walk,
     )
-else:
-    from warren_wire.kernel.properties import is_text, own_headers, value_end, walk
-
-Size = cython.typedef(cython.Py_ssize_t)
 
 _PROPERTIES = 14
 _HEADERS, _DELIVERY_MODE, _PRIORITY, _TIMESTAMP = 2, 3, 4, 9
@@ -146,7 +148,7 @@ class Column:
         self._starts = bytearray()
 
 
-def split_properties(offsets: object, data: object, count: int, wanted: object) -> tuple:
+def split_properties(offsets: Any, data: Buffer, count: int, wanted: Sequence[bool]) -> tuple:
     """Return the wanted properties of `count` property lists, and the lists that are malformed.
 
     offsets  count + 1 ascending offsets of 32 bits into data, a memoryview of format "I" or "i"
@@ -318,7 +320,7 @@ class Entries:
         return at + size
 
 
-def header_entries(offsets: object, data: object, count: int) -> object:
+def header_entries(offsets: Buffer, data: Buffer, count: int) -> Entries | None:
     """Return the Entries of `count` well-formed header tables, without their u32 lengths.
 
     None when one of them has what needs more than a column each: a value of type D, F or A, a

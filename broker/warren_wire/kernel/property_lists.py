@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """Columns as AMQP 0.9.1 property lists, without a Python object per message.
 
 The columns have Arrow's layout, as in `property_columns`, which is the way back. They come from
@@ -11,24 +10,24 @@ One source for both kernels: interpreted, `p` is a view of the bytes; compiled, 
 
 from __future__ import annotations
 
+from typing import Any
+
 try:
     import cython
 except ImportError:
     from warren_wire.kernel import no_cython as cython
 
-if cython.compiled:
+if not cython.compiled:
+    from warren_wire.kernel.properties import Size, is_text, milliseconds
+else:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.libc.string import memcmp, memcpy
-    from cython.cimports.warren_wire.kernel.compiled.properties import is_text, milliseconds
-else:
-    from warren_wire.kernel.properties import is_text, milliseconds
+    from cython.cimports.warren_wire.kernel.compiled.properties import Size, is_text, milliseconds
 
 from warren_wire.amqp091.fields import SHORT_STRING_BYTES_MAX
 from warren_wire.amqp091.properties import NAMES
-from warren_wire.block.layout import TTL_NONE
+from warren_wire.block.layout import TTL_NONE, Buffer
 from warren_wire.kernel.property_columns import HEADER_KINDS
-
-Size = cython.typedef(cython.Py_ssize_t)
 
 _HEADERS, _DELIVERY_MODE, _PRIORITY, _TIMESTAMP = 2, 3, 4, 9
 """Numbers of the properties that are not short strings: content_type is 0, cluster_id 13."""
@@ -84,10 +83,10 @@ class Values:
         self,
         count: int,
         first: int,
-        validity: object,
-        words: object,
+        validity: Buffer | None,
+        words: Buffer,
         width: int,
-        data: object = None,
+        data: Buffer | None = None,
         end: int = -1,
     ) -> None:
         """Take the buffers of an array; ValueError when one is too short for it.
@@ -141,7 +140,7 @@ class Values:
 
 
 @cython.cfunc
-def _start(area: object) -> cython.p_const_uchar:
+def _start(area: Any) -> cython.p_const_uchar:
     """Return a pointer to the bytes of a buffer, which must outlive the pointer."""
     if cython.compiled:
         if not len(area):
@@ -333,7 +332,7 @@ def _write(made: _Made, column: Values, k: Size, count: Size) -> None:
                 made.bytes_of(i, column.p, column.at, column.size)
 
 
-def expirations(texts: object, ms_max: int) -> tuple:
+def expirations(texts: Any, ms_max: int) -> tuple:
     """Return the time to live of each expiration, and the first text that is none; -1: all are.
 
     texts    Values; a null has no time to live
@@ -376,7 +375,7 @@ class Members:
     kind: cython.int
     values: list
 
-    def __init__(self, kinds: object, kind: int, values: list) -> None:
+    def __init__(self, kinds: Any, kind: int, values: list) -> None:
         if len(values) != len(HEADER_KINDS):
             raise ValueError(f"{len(values)} kinds of values; there are {len(HEADER_KINDS)}")
         for column, width in zip(values, (0, 8, 8, 1, 0, 8, 1), strict=True):
@@ -445,7 +444,7 @@ class Members:
             made.big(i, value.number() & 0xFFFFFFFFFFFFFFFF, 8)
 
 
-def header_tables(rows: object, names: object, members: object, bytes_max: int = BYTES_MAX):
+def header_tables(rows: Any, names: Any, members: Any, bytes_max: int = BYTES_MAX) -> Any:
     """Return header tables with their u32 lengths: offsets of 4 bytes, and the data.
 
     None when one of them needs the codec of single values, which may refuse it: a name that is

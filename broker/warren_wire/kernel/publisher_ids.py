@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """The ids that publishers give their messages, for queues that drop duplicates.
 
 One source for both kernels: interpreted, `p` is the bytes; compiled, a pointer to them.
@@ -8,17 +7,18 @@ One source for both kernels: interpreted, `p` is the bytes; compiled, a pointer 
 from __future__ import annotations
 
 from hashlib import blake2b
+from typing import Any
 
 try:
     import cython
 except ImportError:
     from warren_wire.kernel import no_cython as cython
 
-if cython.compiled:
+if not cython.compiled:
+    from warren_wire.kernel.properties import value_end, walk
+else:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.warren_wire.kernel.compiled.properties import value_end, walk
-else:
-    from warren_wire.kernel.properties import value_end, walk
 
 from warren_wire.block.block import FORM_AMQP091, Block
 
@@ -46,8 +46,8 @@ def publisher_ids(block: Block) -> list[tuple]:
     groups: list = []
     group: list = []
     producers: dict = {}
-    digests: list = None
-    producer: bytes = None
+    digests: list | None = None
+    producer: bytes | None = None
     following: cython.ulonglong = 0
     i: cython.Py_ssize_t
     count: cython.Py_ssize_t = block.count
@@ -88,12 +88,12 @@ class _Headers:
     id, producer  None: absent, or no id; sequence -1 likewise
     """
 
-    id: object
-    producer: object
+    id: Any
+    producer: Any
     sequence: cython.longlong
 
     @cython.cfunc
-    def read(self, data: bytes):
+    def read(self, data: bytes) -> Any:
         """Read a message's properties."""
         p: cython.p_uchar
         at: cython.Py_ssize_t = 2

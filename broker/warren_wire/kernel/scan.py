@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """The frame scanner: received AMQP 0.9.1 bytes cut into messages, acknowledgements, other methods.
 
 One source for both kernels: interpreted, `_p` is the received bytes; compiled, a pointer to them.
@@ -11,6 +10,7 @@ anything unusual. All else is handled frame by frame by `_step`, which detects e
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 try:
     import cython
@@ -24,7 +24,10 @@ from warren_wire.kernel.content import Content
 from warren_wire.kernel.frame_rest import FILL_BYTES_MIN, complete
 from warren_wire.kernel.table import MessageTable, Routes
 
-if cython.compiled:
+if not cython.compiled:
+    from warren_wire.kernel.octets import extend, u16, u32, u64
+    from warren_wire.kernel.properties import Size, walk
+else:
     from cython.cimports.cpython.bytearray import (
         PyByteArray_AS_STRING,
         PyByteArray_GET_SIZE,
@@ -33,12 +36,7 @@ if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_GET_SIZE
     from cython.cimports.libc.string import memcmp
     from cython.cimports.warren_wire.kernel.compiled.octets import extend, u16, u32, u64
-    from cython.cimports.warren_wire.kernel.compiled.properties import walk
-else:
-    from warren_wire.kernel.octets import extend, u16, u32, u64
-    from warren_wire.kernel.properties import walk
-
-Size = cython.typedef(cython.Py_ssize_t)
+    from cython.cimports.warren_wire.kernel.compiled.properties import Size, walk
 
 ROUTES_MAX = 4096
 """Maximum of routes in a connection's dictionary; the next table then starts with an empty one."""
@@ -158,8 +156,9 @@ class FrameScanner:
                 self._rest = bytearray(memoryview(data)[used:])
         self._close_run()
         self._close_acks()
-        if self._dead:
-            self._rest, self._contents, self._unfinished = bytearray(), {}, 0
+        if self._dead:  # since the call
+            self._rest, self._contents = bytearray(), {}  # type: ignore[unreachable]
+            self._unfinished = 0
         self.table.count = self._count
         items: list = self._items
         self._items = []
@@ -168,7 +167,7 @@ class FrameScanner:
     # -------------------------------------------------------------- frames
 
     @cython.cfunc
-    def _scan(self, data: object, at: Size) -> Size:
+    def _scan(self, data: Any, at: Size) -> Size:
         """Cut all complete frames from `at` on; return where the rest begins."""
         p: cython.p_uchar
         after: Size
@@ -220,7 +219,7 @@ class FrameScanner:
     @cython.cfunc
     def _takes(self, channel: cython.int, size: Size) -> cython.bint:
         """Return whether a body frame of that size on that channel breaks no rule."""
-        content: object = self._contents.get(channel)
+        content: Content | None = self._contents.get(channel)
         return content is not None and content.properties is not None and size <= content.left
 
     @cython.cfunc
@@ -228,7 +227,7 @@ class FrameScanner:
         """Pass bytes of the incomplete frame to its body, if it still has one; return their end."""
         channel: cython.int = self._filled
         until: Size = min(end, at + self._left - 1)
-        content: object = self._contents.get(channel)
+        content: Content | None = self._contents.get(channel)
         if content is not None:
             extend(content.body, self._p, at, until)
             content.left -= until - at
@@ -450,7 +449,7 @@ class FrameScanner:
         self._route = self.table.routes.add(content.route)
         self._route_raw = b""
         self._mixed, self._ttl, self._seen = content.mixed, content.ttl, b""
-        self._properties += content.properties
+        self._properties += content.properties  # type: ignore[arg-type]  # it has come
         if self._bodies:
             self._bodies += content.body
         else:  # its buffer becomes the table's
@@ -555,7 +554,8 @@ class FrameScanner:
     @cython.cfunc
     def _start_table(self, routes: Routes) -> None:
         self.table = table = MessageTable(routes)
-        self._rows, self._properties, self._bodies = table.rows, table.properties, table.bodies
+        self._rows, self._properties = table.rows, table.properties
+        self._bodies = table.bodies  # type: ignore[assignment]
         self._route_ids = routes.ids
         self._count, self._route_raw = 0, b""
 

@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """Single fields of an AMQP 1.0 message's sections, as filters need them.
 
 One source for both kernels, as `section_values`. What is not asked for is measured, not read.
@@ -8,6 +7,9 @@ One source for both kernels, as `section_values`. What is not asked for is measu
 from __future__ import annotations
 
 import struct
+from typing import Any
+
+from warren_wire.block.layout import Buffer
 
 try:
     import cython
@@ -16,10 +18,10 @@ except ImportError:
 
 from warren_wire.kernel.section_types import SECTION_SYMBOLS
 
-if cython.compiled:
-    from cython.cimports.warren_wire.kernel.compiled.section_values import ValueReader
-else:
+if not cython.compiled:
     from warren_wire.kernel.section_values import ValueReader
+else:
+    from cython.cimports.warren_wire.kernel.compiled.section_values import ValueReader
 
 _FLOAT = struct.Struct(">f")
 _DOUBLE = struct.Struct(">d")
@@ -42,7 +44,7 @@ class _FieldReader(ValueReader):
 
     found: list
 
-    def __init__(self, data: object, found: list) -> None:
+    def __init__(self, data: Buffer, found: list) -> None:
         super().__init__(data)
         self.found = found
 
@@ -108,10 +110,10 @@ class _FieldReader(ValueReader):
         at: cython.Py_ssize_t
         kind: cython.uint
         left: cython.ulonglong
-        bit: object
+        bit: Any
         at = self.counted(code, self.start, after)
         left = self.count >> 1
-        seen: object = 0
+        seen: Any = 0
         while left:
             left -= 1
             kind = self.element(at)
@@ -130,11 +132,11 @@ class _FieldReader(ValueReader):
         return 0
 
     @cython.cfunc
-    def given(self, code: cython.uint) -> object:
+    def given(self, code: cython.uint) -> Any:
         """Return the value measured last; None for what no filter compares."""
         at: cython.Py_ssize_t = self.start
         after: cython.Py_ssize_t = self.after
-        value: object
+        value: Any
         if _is_text(code):
             text = bytes(self.p[at:after])
             try:

@@ -83,7 +83,7 @@ WIDTHS = _widths()
 _UUID = re.compile(rb"urn:uuid:" + rb"-".join(rb"([0-9a-fA-F]{%d})" % n for n in (8, 4, 4, 4, 12)))
 
 
-def uuid_of(text: bytes) -> object:
+def uuid_of(text: bytes) -> bytes | None:
     """Return the 16 bytes of `urn:uuid:` and a UUID; None for anything else."""
     found = _UUID.fullmatch(text)
     return None if found is None else bytes.fromhex(b"".join(found.groups()).decode("ascii"))

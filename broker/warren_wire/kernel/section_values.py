@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """The values of a received AMQP 1.0 message, converted to AMQP 0.9.1 fields.
 
 One source for both kernels: interpreted, `p` is a view of the message; compiled, a pointer to it
@@ -8,6 +7,8 @@ of the message.
 """
 
 from __future__ import annotations
+
+from warren_wire.block.layout import Buffer
 
 try:
     import cython
@@ -80,7 +81,7 @@ class ValueReader:
     section, section_at  the section that is read, for errors
     """
 
-    def __init__(self, data: object) -> None:
+    def __init__(self, data: Buffer) -> None:
         view: cython.const[cython.uchar][::1] = data
         self.data = data
         self.end = len(data)

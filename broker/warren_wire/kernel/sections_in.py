@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """The sections of a received AMQP 1.0 message, converted to AMQP 0.9.1 properties.
 
 One source for both kernels, as `section_values`. The values of a body are measured, not read.
@@ -7,7 +6,10 @@ One source for both kernels, as `section_values`. The values of a body are measu
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import unquote_to_bytes
+
+from warren_wire.block.layout import Buffer
 
 try:
     import cython
@@ -26,7 +28,10 @@ from warren_wire.kernel.section_types import (
     SectionsRead,
 )
 
-if cython.compiled:
+if not cython.compiled:
+    from warren_wire.kernel.properties import expiration_ms, walk
+    from warren_wire.kernel.section_values import ValueReader, close_length, put_number
+else:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.warren_wire.kernel.compiled.properties import walk
     from cython.cimports.warren_wire.kernel.compiled.section_values import (
@@ -36,9 +41,6 @@ if cython.compiled:
     )
 
     from warren_wire.kernel.compiled.properties import expiration_ms
-else:
-    from warren_wire.kernel.properties import expiration_ms, walk
-    from warren_wire.kernel.section_values import ValueReader, close_length, put_number
 
 _STRINGS = (0xA1, 0xB1, 0xA3, 0xB3)
 # Only ulong is an identifier's type; clients send others, and RabbitMQ takes them.
@@ -66,11 +68,11 @@ class _MessageReader(ValueReader):
     sections: dict
     timestamp: cython.longlong
     timed: cython.bint
-    to: object
-    user_id: object
-    basic_type: object
+    to: Any
+    user_id: Any
+    basic_type: Any
 
-    def __init__(self, data: object) -> None:
+    def __init__(self, data: Buffer) -> None:
         super().__init__(data)
         self.headers = bytearray()
         self.pieces = []
@@ -187,7 +189,7 @@ class _MessageReader(ValueReader):
         return self.filled(at, after)
 
     @cython.cfunc
-    def wrong(self, name: str, code: cython.uint) -> object:
+    def wrong(self, name: str, code: cython.uint) -> Any:
         """Refuse a field that has the wrong type."""
         self.refuse(f"its {name} is of a wrong type: constructor {code:#04x}")
 

@@ -1,5 +1,4 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# mypy: ignore-errors
 """AMQP 0.9.1 properties, converted to the sections of an AMQP 1.0 message.
 
 One source for both kernels: interpreted, `p` is the properties; compiled, a pointer to them. They
@@ -8,6 +7,7 @@ are well formed (`properties.readable`).
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote_from_bytes
 
 try:
@@ -15,14 +15,14 @@ try:
 except ImportError:
     from warren_wire.kernel import no_cython as cython
 
-if cython.compiled:
+if not cython.compiled:
+    from warren_wire.kernel.properties import expiration_ms, readable
+    from warren_wire.kernel.section_values import put_number
+else:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.warren_wire.kernel.compiled.section_values import put_number
 
     from warren_wire.kernel.compiled.properties import expiration_ms, readable
-else:
-    from warren_wire.kernel.properties import expiration_ms, readable
-    from warren_wire.kernel.section_values import put_number
 
 from warren_wire.kernel.deaths import encode_deaths
 from warren_wire.kernel.section_types import ENCODED_TYPE, QUEUES, UUID_BYTES, uuid_of
@@ -158,13 +158,13 @@ class _MessageWriter:
     application: bytearray
     annotation_count: cython.uint
     application_count: cython.uint
-    given: object
+    given: Any
     kept_annotations: cython.bint
     kept_application: cython.bint
     shorts: dict
     before: cython.Py_ssize_t
 
-    def __init__(self, data: bytes, given: object) -> None:
+    def __init__(self, data: bytes, given: Any) -> None:
         self.data = data
         if cython.compiled:
             self.p = cython.cast(cython.p_const_uchar, PyBytes_AS_STRING(data))
@@ -522,7 +522,7 @@ def sections_to_keep(
 
 @cython.cfunc
 def _annotate(
-    writer: _MessageWriter, exchange: bytes, routing_key: bytes, encoded: cython.bint, kept: object
+    writer: _MessageWriter, exchange: bytes, routing_key: bytes, encoded: cython.bint, kept: Any
 ) -> cython.int:
     """Append the annotations that do not come from headers."""
     annotations: bytearray = writer.annotations
@@ -553,7 +553,7 @@ def write_sections(
     header: tuple[int, int, bool, int],
     given: dict[bytes, bytes],
     encoded: bool,
-    kept: object = None,
+    kept: Any = None,
 ) -> bytes:
     """Return the sections of a message that precede its body.
 

@@ -1,5 +1,7 @@
 # What the other compiled modules of the kernel call without going through Python.
 
+ctypedef Py_ssize_t Size
+
 cdef bint is_text(const unsigned char* p, Py_ssize_t at, Py_ssize_t size) except? -1
 cdef long long milliseconds(
     const unsigned char* p, Py_ssize_t at, Py_ssize_t size, long long most
