@@ -8,7 +8,7 @@ from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.view import MetadataView
 from warren_wire.admin import exchanges as requests
 from warren_wire.admin.exchanges import ExchangeInfo
-from warren_wire.admin.requests import Listed
+from warren_wire.admin.requests import Listed, Put
 
 
 @handles(requests.DeclareExchangeRequest)
@@ -25,7 +25,8 @@ def _declare_exchange(
         request.internal,
         request.arguments,
     )
-    asker.define(asker.broker.exchange_declaration(asked), answer)
+    created = asker.broker.definitions.state.exchange(asker.vhost, request.name) is None
+    asker.define(asker.broker.exchange_declaration(asked), answer, Put(created))
 
 
 @handles(requests.DeleteExchangeRequest)

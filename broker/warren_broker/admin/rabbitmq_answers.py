@@ -30,6 +30,8 @@ def as_rabbitmq(request: AdminRequest[Any], result: Any, answer: Answered) -> An
         if isinstance(result, NotFound) and isinstance(request, GetQueueRequest):
             return status, result.detail.removeprefix("no ") + " not found"
         return _status(request, result, status), result.detail
+    if isinstance(request, DeclareExchangeRequest):
+        return 204, body
     if isinstance(body, dict) and isinstance(body.get("replicas"), list):
         replicas = Array(UNDESCRIBED, Data.STRING, *body["replicas"])
         arguments = body["arguments"]

@@ -12,11 +12,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from warren_broker.http import routes
-from warren_broker.http.calls import Credentials, HttpCall, ShownRates, in_turns
+from warren_broker.http.calls import Credentials, HttpCall, ShownRates, done, in_turns
 from warren_broker.http.doors import HttpLogins
-from warren_broker.http.frames import ApiJob, NodeAsk
-from warren_broker.http.listing import columns_of, has_pages, paged, shown
+from warren_broker.http.frames import ApiJob, NodeAsk, NodeReply
+from warren_broker.http.listing import columns_of, paged, shown
 from warren_broker.http.node_link import LOGIN_DELAY_S, NodeLink
 from warren_broker.http.replies import (
     NO_BODY,
@@ -28,7 +27,8 @@ from warren_broker.http.replies import (
     refusal_of,
     unavailable,
 )
-from warren_broker.http.routing_table import found_route, options_of, segments_of
+from warren_broker.http.routes import TABLE
+from warren_broker.http.routing_table import segments_of
 from warren_broker.http.ui_files import UiFiles
 from warren_broker.settings.http_settings import ManagementSettings
 from warren_wire.admin.users import GetWhoAmIRequest
@@ -94,39 +94,26 @@ class HttpApplication:
                 return file
         segments = segments_of(scope["raw_path"], self._prefix)
         if method == "OPTIONS":
-            return HttpReply(200, NO_BODY, {"allow": options_of(routes.ROUTES, segments)})
+            return HttpReply(200, NO_BODY, {"allow": TABLE.allowed(segments)})
         _check_origin(method, headers)
         credentials = _credentials(headers, _peer(scope))
         tags = await self._logged_in(credentials, scope)
-        answered, names = found_route(routes.ROUTES, method, segments)
-        answered.check_tag(tags)
+        route, names = TABLE.find(method, segments)
+        route.check_tag(tags)
         query = _query(scope["query_string"])
         body = b""
         if method not in ("GET", "HEAD"):
-            most = min(answered.bytes_max or self._body_bytes_max, self._body_bytes_max)
+            most = min(route.bytes_max or self._body_bytes_max, self._body_bytes_max)
             body = await self._body(headers, receive, most)
-        path = str(scope["raw_path"].decode("latin-1"))
         reason = headers.get(b"x-reason", b"").decode("utf-8", "replace")
-        call = HttpCall(
-            self._link,
-            self._job,
-            credentials,
-            method,
-            path,
-            names,
-            query,
-            body,
-            tags,
-            self._rates,
-            reason,
-            headers.get(b"content-type", b"").decode("latin-1"),
-        )
-        reply = await answered.by(call)
+        kind = headers.get(b"content-type", b"").decode("latin-1")
+        asked = (self._link, self._job, credentials, query, body, tags, self._rates, reason, kind)
+        reply = _replied(await route.by(HttpCall(*asked), *names))
         if method not in ("GET", "HEAD") or reply.status != 200:
             return reply
         found = reply.body
         if isinstance(found, list):
-            if not has_pages(segments) and query.get("pagination") != "true":
+            if not route.pages and query.get("pagination") != "true":
                 query.pop("page", None)
             found = await in_turns(paged(found, query))
         return HttpReply(200, await in_turns(shown(found, columns_of(query))), reply.headers)
@@ -185,6 +172,15 @@ class HttpApplication:
             f"Exceeded HTTP request body size limit: {most:,} bytes ({which})",
             {"connection": "close"},
         )
+
+
+def _replied(found: Any) -> HttpReply:
+    """Return the answer that a route's function has returned, see `Answering`."""
+    if isinstance(found, HttpReply):
+        return found
+    if isinstance(found, NodeReply):
+        return done(found)
+    return HttpReply(204) if found is None else HttpReply(200, found)
 
 
 def _check_origin(method: str, headers: Mapping[bytes, bytes]) -> None:

@@ -16,18 +16,16 @@ from warren_broker.http.replies import (
     HttpRefusal,
     HttpReply,
     bad_request,
-    not_authorised,
     object_not_found,
     refusal_of,
 )
-from warren_wire.admin.overview import GetTotalsRequest
+from warren_wire.admin.overview import GetOverviewRequest, GetTotalsRequest, ListAlarmsRequest
 from warren_wire.admin.queues import ListQueuesRequest
 from warren_wire.admin.requests import AdminRequest, AdminRoute, fields_of
 from warren_wire.admin.statistics import DEFAULT_EXCHANGE
 from warren_wire.admin.vhosts import ListVhostsRequest
 from warren_wire.undecodable import NESTING_LEVELS_MAX, UNDECODABLE, nested_deeper
 
-TEXTS_OF_BOOLEANS: Final = {"true": True, "false": False}
 NO_OBJECT: Final = (b"", b"null", b"undefined")
 """Bodies that RabbitMQ takes for an empty object."""
 QUEUES_PER_ASK: Final = 500
@@ -59,7 +57,6 @@ class ShownRates:
 class HttpCall:
     """A request: its credentials have been checked.
 
-    names  the decoded segments of the path at the pattern's names
     body   the bytes, see `fields`
     tags   of the user
     reason  why it is made, by the header X-Reason; content_type: of the body, with its parameters
@@ -69,9 +66,6 @@ class HttpCall:
     link: NodeLink
     job: ApiJob
     credentials: Credentials
-    method: str
-    path: str
-    names: tuple[str, ...]
     query: Mapping[str, str]
     body: bytes
     tags: tuple[str, ...]
@@ -111,11 +105,6 @@ class HttpCall:
         """Return whether the user sees what is of others."""
         return bool({"administrator", "monitoring"}.intersection(self.tags))
 
-    def must_administer(self) -> None:
-        """Raise HttpRefusal unless the user is an administrator."""
-        if "administrator" not in self.tags:
-            raise not_authorised("User not authorised to access object")
-
     # ------------------------------------------------------------ what the node is asked
 
     async def totals(self) -> Any:
@@ -154,9 +143,17 @@ class HttpCall:
         asked = NodeAsk(0, who.peer, who.user, who.password, route.shown, fields, vhost)
         return await self.link.ask(asked)
 
-    async def vhosts(self) -> list[str]:
-        """Return the names of the vhosts that the user sees."""
-        return [str(one["name"]) for one in await self.get(ListVhostsRequest())]
+    async def nodes_alive(self) -> set[str]:
+        """Return the names of the nodes that run, as this node sees them."""
+        nodes = (await self.get(GetOverviewRequest()))["nodes"]
+        return {str(node["name"]) for node in nodes if node["alive"]}
+
+    async def alarms_by_node(self) -> dict[str, set[str]]:
+        """Return the resources of which nodes are low."""
+        found: dict[str, set[str]] = {}
+        for alarm in await self.get(ListAlarmsRequest()):
+            found.setdefault(str(alarm["node"]), set()).add(str(alarm["resource"]))
+        return found
 
     async def queues(self, vhost: str, *, counts: bool, pattern: str = "") -> list[dict[str, Any]]:
         """Return the queues of a vhost, by name; pattern: it is found in their names."""
@@ -178,6 +175,14 @@ class HttpCall:
             raise object_not_found()
         return dict(found[0])
 
+    @staticmethod
+    def one_of(found: list[dict[str, Any]], **wanted: str) -> dict[str, Any]:
+        """Return the first one with these values; raises HttpRefusal."""
+        for one in found:
+            if all(one[key] == value for key, value in wanted.items()):
+                return one
+        raise object_not_found()
+
     async def of_vhosts(self, ask: Any) -> list[Any]:
         """Return what `ask(vhost)` returns of each vhost, joined; of one after the other.
 
@@ -185,9 +190,9 @@ class HttpCall:
         vhost may be deleted meanwhile.
         """
         found: list[Any] = []
-        for vhost in await self.vhosts():
+        for vhost in await self.get(ListVhostsRequest()):
             try:
-                found += await ask(vhost)
+                found += await ask(str(vhost["name"]))
             except HttpRefusal as refusal:
                 if refusal.reply.status != 404:
                     raise
@@ -205,15 +210,6 @@ def decoded(data: bytes) -> Any:
     return found
 
 
-def boolean(name: str, value: Any) -> bool:
-    """Return a boolean, which clients may give as a text; raises HttpRefusal."""
-    if isinstance(value, str):
-        value = TEXTS_OF_BOOLEANS.get(value, value)
-    if not isinstance(value, bool):
-        raise bad_request(f"{name} is {value!r}; true or false is expected")
-    return value
-
-
 def whole_number(name: str, value: Any, least: int, most: int) -> int:
     """Return a number, which clients may give as a text; raises HttpRefusal."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
@@ -227,18 +223,6 @@ def text(name: str, value: Any) -> str:
     """Return a text; raises HttpRefusal."""
     if not isinstance(value, str):
         raise bad_request(f"{name} is {str(value)[:40]!r}; a text is expected")
-    return value
-
-
-def argument_table(value: Any) -> dict[str, Any]:
-    """Return the arguments of a declaration or binding; raises HttpRefusal.
-
-    An empty list is what some languages make of an empty map.
-    """
-    if value == []:
-        return {}
-    if not isinstance(value, dict):
-        raise bad_request("arguments is not an object")
     return value
 
 

@@ -123,7 +123,7 @@ class _Asking:
         ask = self._ask
         route, kind = ROUTES[ask.route]
         route.check(access.must_be, len(ask.fields))
-        request = route.read(kind, decode_fields(ask))
+        request = route.read(kind, decode_fields(ask), lenient=True)
         guard = partial(guarded_call, self)
         asker = Asker(
             self._broker,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from warren_broker.counting.message_stats import COUNTED, LENGTHS, UNKNOWN, sample_width
 from warren_broker.http.sample_ranges import Point, Range
+
+HANDED_OUT: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+SUMS: Final = {"deliver_get": HANDED_OUT}
+"""A name that stands for the sum of others."""
 
 
 class _Node(NamedTuple):
@@ -37,7 +41,7 @@ class KeptSamples:
 
     def counts(self, name: str, wanted: Range, now_ms: int) -> list[Point]:
         """Return the samples of one of the counts, the latest first, as far back as is known."""
-        at = 1 + self.names.index(name)
+        columns = [1 + self.names.index(part) for part in SUMS.get(name, (name,))]
         found: list[Point] = []
         for time_ms in wanted.times(now_ms):
             rows = self._rows(time_ms)
@@ -45,7 +49,7 @@ class KeptSamples:
                 row is None and not node.whole for row, node in zip(rows, self._nodes, strict=True)
             ):
                 break
-            total = sum(row[at] for row in rows if row is not None)
+            total = sum(row[at] for row in rows if row is not None for at in columns)
             found.append({"sample": total, "timestamp": time_ms})
         return found
 

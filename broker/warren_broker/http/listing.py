@@ -23,24 +23,6 @@ Columns: TypeAlias = dict[str, Any]
 """Keys that are shown, each with the columns of what is below it, or with None: all of that."""
 
 
-WITH_PAGES: Final = (
-    *(("queues",), ("exchanges",), ("connections",), ("channels",), ("users",), ("vhosts",)),
-    *(("queues", "*"), ("exchanges", "*"), ("users", "without-permissions")),
-    ("connections", "username", "*"),
-)
-"""Paths of lists that `page=` divides; others ignore it, as in RabbitMQ, unless `pagination=true`
-is given, too. `*`: any name."""
-
-
-def has_pages(segments: Sequence[str]) -> bool:
-    """Return whether the list at a path is divided into pages."""
-    return any(
-        len(path) == len(segments)
-        and all(part in ("*", given) for part, given in zip(path, segments, strict=True))
-        for path in WITH_PAGES
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Paging:
     """The page that is asked for, and of which names."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -17,10 +16,9 @@ from warren_broker.counting.message_stats import (
     NODE_STATS,
 )
 from warren_broker.http.calls import HttpCall
-from warren_broker.http.kept_samples import KeptSamples
-from warren_broker.http.queue_statistics import HANDED_OUT, Statistics, add_samples
-from warren_broker.http.replies import HttpReply
-from warren_broker.http.sample_ranges import Range, details, ranges_of
+from warren_broker.http.routing_table import answers
+from warren_broker.http.sample_ranges import Range, ranges_of
+from warren_broker.http.statistics import Answered, Statistics
 from warren_machines.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
 from warren_wire.admin.connections import PROTOCOL_091, ListConnectionsRequest
 from warren_wire.admin.overview import GetOverviewRequest, GetTotalsRequest
@@ -29,7 +27,7 @@ from warren_wire.admin.statistics import GetGaugeStatisticsRequest, GetNodeStati
 RABBITMQ_VERSION: Final = "4.3.0"
 """The version of RabbitMQ of which the API is: clients choose their requests by it."""
 KEPT_S: Final = COARSE_SAMPLES * COARSE_MS // 1000
-ALL_DELIVERED: Final = "global_messages_delivered"
+_COUNTERS: Final = {key: counter for counter, key in MESSAGE_COUNTERS.items()}
 PRODUCT: Final = "Warren"
 PYTHON: Final = f"Python {platform.python_version()}"
 
@@ -49,7 +47,7 @@ def contexts(call: HttpCall) -> list[dict[str, Any]]:
             "ssl_opts": [],
             "node": call.job.node,
             "description": f"{PRODUCT} HTTP API",
-            "path": call.path.partition("/api/")[0] or "/",
+            "path": call.job.settings["path_prefix"] or "/",
             "ip": one.ip,
             "port": str(one.port),
         }
@@ -72,7 +70,8 @@ def _listeners(call: HttpCall) -> list[dict[str, Any]]:
     ]
 
 
-async def overview(call: HttpCall) -> HttpReply:
+@answers("GET /overview")
+async def _overview(call: HttpCall) -> dict[str, Any]:
     """Answer the cluster's totals, which each node adds up: no queue is asked by itself."""
     without = call.query.get("disable_stats") == "true"
     job = call.job
@@ -101,7 +100,7 @@ async def overview(call: HttpCall) -> HttpReply:
     if call.monitors():
         shown["listeners"] = _listeners(call)
         shown["contexts"] = contexts(call)
-    return HttpReply(200, shown)
+    return shown
 
 
 async def _totals(call: HttpCall, without: bool) -> dict[str, Any]:
@@ -133,47 +132,30 @@ async def _clients(call: HttpCall, nodes: list[dict[str, Any]]) -> dict[str, int
 
 async def _with_rates(call: HttpCall, values: Mapping[str, int]) -> dict[str, Any]:
     """Return lengths and, for users that see the nodes' counters, these, each with its rate."""
-    ranges, now_ms = ranges_of(call.query), round(time.time() * 1000)
+    ranges = ranges_of(call.query)
     lengths: dict[str, Any] = {name: values[name] for name in LENGTHS}
     shown = {"queue_totals": lengths, "message_stats": {}, "churn_rates": {}}
     if not call.monitors() or not call.rates.on:
         return shown
-    told = await call.get(GetNodeStatisticsRequest())
-    rates = dict(zip((*CHANNEL_COUNTED, *LENGTHS), told[2], strict=True))
-    kept = KeptSamples(told[3], summed=True, names=CHANNEL_COUNTED)
-    stats = client_stats_of_all(values, rates)
-    if ranges.msg_rates is not None:
-        add_samples(stats, kept, ranges.msg_rates, now_ms)
-    for name in LENGTHS:
-        wanted = ranges.lengths
-        points = None if wanted is None else kept.lengths(name, wanted, now_ms)
-        lengths[f"{name}_details"] = details(rates[name], points)
-    churn = await _churn(call, values, ranges.msg_rates, now_ms)
-    return {**shown, "message_stats": stats, "churn_rates": churn}
+    _, _, rates, kept, *_ = await call.get(GetNodeStatisticsRequest())
+    counts = [values.get(_COUNTERS[name], 0) for name in CHANNEL_COUNTED]
+    known = Statistics(counts, rates, kept, CHANNEL_COUNTED, summed=True)
+    nodes = await call.get(GetGaugeStatisticsRequest(ranges.msg_rates is not None))
+    return {
+        "queue_totals": lengths | known.lengths(ranges.lengths),
+        "message_stats": known.shown((*CHANNEL_COUNTED, "deliver_get"), ranges.msg_rates),
+        "churn_rates": _churn(nodes, values, ranges.msg_rates),
+    }
 
 
-def client_stats_of_all(values: Mapping[str, int], rates: Mapping[str, float]) -> dict[str, Any]:
-    """Return `message_stats` of the cluster: the counters of the nodes, each with its rate."""
-    handed_out = sum(rates[name] for name in HANDED_OUT)
-    shown: dict[str, Any] = {}
-    for counter, key in {**MESSAGE_COUNTERS, ALL_DELIVERED: "deliver_get"}.items():
-        shown[key] = values.get(counter, 0)
-        shown[f"{key}_details"] = details(rates.get(key, handed_out), None)
-    return shown
-
-
-async def _churn(
-    call: HttpCall, values: Mapping[str, int], wanted: Range | None, now_ms: int
+def _churn(
+    nodes: Sequence[Answered], values: Mapping[str, int], wanted: Range | None
 ) -> dict[str, Any]:
     """Return what came and went on the nodes, each with its rate."""
-    nodes = await call.get(GetGaugeStatisticsRequest(wanted is not None))
-    kept = KeptSamples([one for node in nodes for one in node[3]], names=NODE_STATS)
-    shown: dict[str, Any] = {}
-    for key, counter in CHURN.items():
-        rate = sum(node[2][NODE_STATS.index(key)] for node in nodes)
-        points = None if wanted is None else kept.counts(key, wanted, now_ms)
-        shown[key], shown[f"{key}_details"] = values.get(counter, 0), details(rate, points)
-    return shown
+    counts = [values.get(CHURN.get(name, ""), 0) for name in NODE_STATS]
+    rates = [sum(column) for column in zip(*(node[2] for node in nodes), strict=True)]
+    kept = [one for node in nodes for one in node[3]]
+    return Statistics(counts, rates, kept, NODE_STATS).shown(CHURN, wanted)
 
 
 def summed(nodes: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -203,15 +185,11 @@ async def node_statistics(call: HttpCall) -> dict[str, dict[str, Any]]:
     }
 
 
-def _used(one: Statistics, wanted: Range | None) -> dict[str, Any]:
+def _used(one: Answered, wanted: Range | None) -> dict[str, Any]:
     """Return what a node has in use, and how that changes."""
     # Before the first sample it was not nothing, as a count is.
-    samples = KeptSamples([(False, numbers) for _, numbers in one[3]], names=NODE_STATS)
-    now_ms, shown = round(time.time() * 1000), dict[str, Any]()
-    for name, value, rate in zip(NODE_STATS, one[1], one[2], strict=False):
-        points = None if wanted is None else samples.counts(name, wanted, now_ms)
-        shown[name], shown[f"{name}_details"] = value, details(rate, points)
-    return shown
+    kept = [(False, numbers) for _, numbers in one[3]]
+    return Statistics(one[1], one[2], kept, NODE_STATS).shown(NODE_STATS[: len(one[1])], wanted)
 
 
 def _shown_node(one: dict[str, Any]) -> dict[str, Any]:

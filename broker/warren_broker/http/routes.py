@@ -1,56 +1,77 @@
-"""All paths of the HTTP API; of two patterns that fit a path the first one counts."""
+"""The table of the HTTP API: what the node answers as it is, and what has RabbitMQ's own form."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from warren_broker.http import (
-    access_routes,
-    binding_routes,
-    cluster_routes,
-    connection_routes,
-    consumer_routes,
-    exchange_routes,
-    feature_flags,
-    parameter_routes,
-    queue_routes,
+    access,
+    connections,
+    definitions,
+    exchanges,
+    health,
+    nodes,
+    openapi,
+    overview,
+    queues,
 )
 from warren_broker.http.calls import HttpCall, done
-from warren_broker.http.replies import HttpReply
-from warren_broker.http.routing_table import HttpRoute, http_route, joined
+from warren_broker.http.replies import HttpRefusal, HttpReply, refusal_of
+from warren_broker.http.routing_table import HttpRoute, RouteTable, http_route, routes_of
 from warren_wire.admin import resources
-from warren_wire.admin.requests import AdminRequest, AdminRoute
+from warren_wire.admin.requests import AdminRequest, AdminRoute, answer_type
 
 
-def forwarded(route: AdminRoute, kind: type[AdminRequest[Any]]) -> HttpRoute:
-    """Return the path of a route, answered as the node answers it."""
-    names = route.names
-    at = [part[1:] for part in route.http.split("/") if part.startswith(":")]
-    keys = [key for key in kind.__struct_encode_fields__ if key not in (*names, *route.fixed)]
-    keys.remove("token")
+def _as_the_node(route: AdminRoute, kind: type[AdminRequest[Any]]) -> Iterator[HttpRoute]:
+    """Yield the paths of a route that are answered as the node answers it."""
+    over = route.http
+    assert over is not None, route
+    without = frozenset({"token", *route.fixed, *over.without})
+    keys = {*kind.__struct_encode_fields__} - without
+    for path in over.paths:
+        at = [part[1:] for part in path.split("/") if part.startswith(":")]
 
-    async def answered(call: HttpCall) -> HttpReply:
-        given = dict(zip(at, call.names, strict=True))
-        fields = call.chosen(*keys) if route.body and keys else {}
-        fields |= {name: given[name] for name in names}
-        vhost = None if "vhost" in names else given.get("vhost")
-        reply = await call.send(route, fields, vhost=vhost)
-        if route.shows:
-            return HttpReply(route.status or reply.status, reply.body)
-        return done(reply) if route.status is None else HttpReply(route.status)
+        async def answered(call: HttpCall, *names: str, at: list[str] = at) -> HttpReply:
+            given = dict(zip(at, names, strict=True))
+            body = call.fields() if route.body and keys.difference(given) else {}
+            fields = {key: one for key, one in {**body, **given}.items() if key in keys}
+            vhost = None if "vhost" in keys else given.get("vhost")
+            reply = await call.try_send(route, fields, vhost=vhost)
+            if reply.status in over.refused:
+                status, error, before = over.refused[reply.status]
+                raise HttpRefusal(status, error, f"{before}{reply.body}")
+            if reply.condition:
+                raise refusal_of(reply, route.method in ("GET", "DELETE"))
+            if over.shows:
+                return HttpReply(over.status or reply.status, reply.body)
+            return done(reply) if over.status is None else HttpReply(over.status)
 
-    return http_route(route.http, **{route.method: answered})
+        yield http_route(
+            f"{route.method} {path}",
+            answered,
+            tag=route.tag or "management",
+            reads=kind,
+            without=without,
+            shows=answer_type(kind) if over.shows else None,
+        )
 
 
-ROUTES: tuple[HttpRoute, ...] = joined(
-    *cluster_routes.ROUTES,
-    *feature_flags.ROUTES,
-    *connection_routes.ROUTES,
-    *consumer_routes.ROUTES,
-    *queue_routes.ROUTES,
-    *exchange_routes.ROUTES,
-    *binding_routes.ROUTES,
-    *access_routes.ROUTES,
-    *parameter_routes.ROUTES,
-    *(forwarded(route, kind) for route, kind in resources.ROUTES.values() if route.http),
+async def _described(call: HttpCall) -> dict[str, Any]:
+    """Return this table as an OpenAPI document."""
+    return openapi.document(TABLE.routes)
+
+
+_OWN = (access, connections, definitions, exchanges, health, nodes, overview, queues)
+TABLE = RouteTable(
+    [
+        *routes_of(*_OWN),
+        http_route("GET /openapi.json", _described),
+        *(
+            http
+            for route, kind in resources.ROUTES.values()
+            if route.http
+            for http in _as_the_node(route, kind)
+        ),
+    ]
 )

@@ -24,9 +24,9 @@ class ExchangeInfo(msgspec.Struct, frozen=True):
 
 
 class DeclareExchangeRequest(AdminRequest[None], frozen=True, rename=_NAMED | {"kind": "type"}):
-    """Declare an exchange; 409 when it exists with other settings. Answer: Performed."""
+    """Declare an exchange; 409 when it exists with other settings. Answer: Put."""
 
-    ROUTES: ClassVar = (route("PUT /exchanges/:exchange"),)
+    ROUTES: ClassVar = (route("PUT /exchanges/:exchange", http="/exchanges/:vhost/:exchange"),)
     name: str
     kind: str = "direct"
     durable: bool = True

@@ -40,7 +40,7 @@ class ListParametersRequest(AdminRequest[list[ParameterInfo]], frozen=True):
 class PutParameterRequest(AdminRequest[None], frozen=True):
     """Add or replace a parameter. Answer: Put."""
 
-    ROUTES: ClassVar = (route("PUT /parameters/:component/:vhost/:name", "policymaker"),)
+    ROUTES: ClassVar = (route("PUT /parameters/:component/:vhost/:name", "policymaker", http=True),)
     component: str
     vhost: Name
     name: Name
@@ -50,7 +50,7 @@ class PutParameterRequest(AdminRequest[None], frozen=True):
 class DeleteParameterRequest(AdminRequest[None], frozen=True):
     """Remove a parameter; 404. Answer: Performed."""
 
-    ROUTES: ClassVar = (route("DELETE /parameters/:component/:vhost/:name"),)
+    ROUTES: ClassVar = (route("DELETE /parameters/:component/:vhost/:name", http=True),)
     component: str
     vhost: Name
     name: str
@@ -65,7 +65,7 @@ class ListGlobalParametersRequest(AdminRequest[list[GlobalParameterInfo]], froze
 class PutGlobalParameterRequest(AdminRequest[None], frozen=True):
     """Add or replace a global parameter. Answer: Put."""
 
-    ROUTES: ClassVar = (route("PUT /global-parameters/:name", "administrator"),)
+    ROUTES: ClassVar = (route("PUT /global-parameters/:name", "administrator", http=True),)
     name: Name
     value: Any
 
@@ -73,5 +73,5 @@ class PutGlobalParameterRequest(AdminRequest[None], frozen=True):
 class DeleteGlobalParameterRequest(AdminRequest[None], frozen=True):
     """Remove a global parameter; 404. Answer: Performed."""
 
-    ROUTES: ClassVar = (route("DELETE /global-parameters/:name"),)
+    ROUTES: ClassVar = (route("DELETE /global-parameters/:name", http=True),)
     name: str

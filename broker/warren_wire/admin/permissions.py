@@ -5,13 +5,14 @@ Each pattern must be found in a name to allow it: ".*" allows all, "^$" nothing.
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
 from warren_wire.admin.requests import AdminRequest, Name, route
 
 T = TypeVar("T")
+_UNKNOWN: Final = {404: (400, "bad_request", "vhost_or_user_not_found: ")}
 
 
 class PermissionInfo(msgspec.Struct, frozen=True):
@@ -83,7 +84,9 @@ class GetTopicPermissionsRequest(GrantRequest[list[TopicPermissionInfo]], frozen
 class PutPermissionsRequest(GrantRequest[None], frozen=True):
     """Set a user's permissions in a vhost; 404. Answer: Put."""
 
-    ROUTES: ClassVar = (route("PUT /permissions/:vhost/:user", "administrator"),)
+    ROUTES: ClassVar = (
+        route("PUT /permissions/:vhost/:user", "administrator", http=True, refused=_UNKNOWN),
+    )
     configure: str
     write: str
     read: str
@@ -95,7 +98,9 @@ class PutTopicPermissionsRequest(GrantRequest[None], frozen=True):
     Without topic permissions all are allowed. Answer: Put.
     """
 
-    ROUTES: ClassVar = (route("PUT /topic-permissions/:vhost/:user", "administrator"),)
+    ROUTES: ClassVar = (
+        route("PUT /topic-permissions/:vhost/:user", "administrator", http=True, refused=_UNKNOWN),
+    )
     exchange: Name
     write: str
     read: str
@@ -113,5 +118,10 @@ class DeletePermissionsRequest(GrantRequest[None], frozen=True):
 class DeleteTopicPermissionsRequest(GrantRequest[None], frozen=True):
     """Remove the restriction of a user for that exchange; "": for all. Answer: Performed; 404."""
 
-    ROUTES: ClassVar = (route("DELETE /topic-permissions/:vhost/:user", http=True),)
+    ROUTES: ClassVar = (
+        route(
+            "DELETE /topic-permissions/:vhost/:user",
+            http=("/topic-permissions/:vhost/:user", "/topic-permissions/:vhost/:user/:exchange"),
+        ),
+    )
     exchange: str = ""

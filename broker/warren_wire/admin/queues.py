@@ -176,7 +176,9 @@ class QueueInfo(msgspec.Struct, frozen=True):
 class DeclareQueueRequest(AdminRequest[QueueInfo], frozen=True, rename=_NAMED):
     """Declare a queue; 409 when it exists with other settings. Answer: DeclaredQueue."""
 
-    ROUTES: ClassVar = (route("PUT /queues/:queue"),)
+    ROUTES: ClassVar = (
+        route("PUT /queues/:queue", http="/queues/:vhost/:queue", without=("exclusive",)),
+    )
     name: Name
     durable: bool = True
     exclusive: bool = False

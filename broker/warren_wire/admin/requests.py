@@ -178,6 +178,24 @@ BODY_PARTS_MAX: Final = 8_192
 """Values of a body, with those inside of others."""
 
 
+class OverHttp(NamedTuple):
+    """How the HTTP API answers what a route answers over `/management`.
+
+    paths    at which; names in them are fields of the request, `:vhost` else the connection's
+    status   of the answer to a change; None: the node's, 201 or 204
+    shows    the answer has the node's body
+    without  fields that are not read there
+    refused  statuses of the node's refusals that have another one there, each with RabbitMQ's
+             status, its word for the error, and what it puts before the reason
+    """
+
+    paths: tuple[str, ...]
+    status: int | None
+    shows: bool
+    without: tuple[str, ...]
+    refused: Mapping[int, tuple[int, str, str]]
+
+
 class AdminRoute(NamedTuple):
     """A method and a path, what its requests need, and how they are read.
 
@@ -190,11 +208,8 @@ class AdminRoute(NamedTuple):
     bytes_max  of the body as it came, in whatever encoding
     body       fields are in a body, not in the query
     whole      the field that is the body itself; "": the body is a map
-    http       path at which the HTTP API answers as the node does, a change without a body; where
-               it has a `:vhost` that the request has not, that is the connection's. "": it has no
-               such path
-    status     of that answer; None: the node's
-    shows      that answer has the node's body
+    http       how the HTTP API answers as the node does; None: it has no such path, or one with an
+               answer of its own (`warren_broker.http`)
     """
 
     method: str
@@ -205,9 +220,7 @@ class AdminRoute(NamedTuple):
     parts_max: int
     body: bool
     whole: str
-    http: str
-    status: int | None
-    shows: bool
+    http: OverHttp | None
 
     @property
     def shown(self) -> str:
@@ -270,15 +283,20 @@ class AdminRoute(NamedTuple):
             given |= {key: _from_text(key, query[key], fields[key]) for key in rest if key in query}
         return self.read(kind, given)
 
-    def read(self, kind: type[AnyRequest], given: Mapping[str, Any]) -> AnyRequest:
+    def read(
+        self, kind: type[AnyRequest], given: Mapping[str, Any], lenient: bool = False
+    ) -> AnyRequest:
         """Return the request with these fields; None is an absent one. Raises InvalidArgument.
 
         The text names the first key that is wrong.
+
+        lenient  values are taken as RabbitMQ's HTTP API takes them
         """
         found = {key: value for key, value in given.items() if value is not None}
         for key, field in _fields(kind).items():
             if key in found:
-                found[key] = _checked(key, found[key], field)
+                value = _converted(found[key], field.wanted) if lenient else found[key]
+                found[key] = _checked(key, value, field)
             elif key in given and field.required and not field.word:
                 found[key] = None  # any JSON value is read, and null is one
             elif field.required and key not in self.fixed:
@@ -298,32 +316,27 @@ def route(
     parts_max: int = BODY_PARTS_MAX,
     body: bool | None = None,
     whole: str = "",
-    http: bool | str = "",
+    http: Literal[True] | str | tuple[str, ...] = (),
     status: int | None = None,
     shows: bool = False,
+    without: tuple[str, ...] = (),
+    refused: Mapping[int, tuple[int, str, str]] | None = None,
     **fixed: Any,
 ) -> AdminRoute:
     """Return the route of a method and a path, such as `GET /users/:user`; see `AdminRoute`.
 
-    http  True: the same path
+    http  paths of the HTTP API; True: the same path. What follows is of `OverHttp`
     """
     method, _, path = shown.partition(" ")
     reads = method in ("PUT", "POST") if body is None else body
     pattern = tuple(path[1:].split("/"))
-    at = path if http is True else http or ""
-    return AdminRoute(
-        method,
-        pattern,
-        fixed,
-        tag,
-        bytes_max,
-        parts_max,
-        reads,
-        whole,
-        at,
-        status,
-        shows or method == "GET",
-    )
+    over_http = None
+    if http:
+        at: str | tuple[str, ...] = path if http is True else http
+        paths = (at,) if isinstance(at, str) else at
+        over_http = OverHttp(paths, status, shows or method == "GET", without, refused or {})
+    named = (method, pattern, fixed, tag, bytes_max, parts_max)
+    return AdminRoute(*named, reads, whole, over_http)
 
 
 # ------------------------------------------------------------------ reading
@@ -429,6 +442,16 @@ def _from_body(body: Any, keys: list[str], names: Mapping[str, Any]) -> dict[str
             shown = ", ".join(keys) or "none"
             raise InvalidArgument(f"unknown key {key!r} in the body; known: {shown}")
     return {key: value for key, value in body.items() if key in keys}
+
+
+def _converted(value: Any, wanted: inspect.Type) -> Any:
+    """Return a value as clients of the HTTP API mean it: `"true"`, and `[]` for an empty map.
+
+    The latter is what some languages make of one.
+    """
+    if isinstance(wanted, inspect.BoolType) and isinstance(value, str):
+        return {"true": True, "false": False}.get(value, value)
+    return {} if isinstance(wanted, inspect.DictType) and value == [] else value
 
 
 def _checked(key: str, value: Any, field: _Field) -> Any:

@@ -55,7 +55,7 @@ class PutVhostRequest(AdminRequest[None], frozen=True):
     tracing            None: unchanged; else as TraceVhostRequest
     """
 
-    ROUTES: ClassVar = (route("PUT /vhosts/:vhost", "administrator"),)
+    ROUTES: ClassVar = (route("PUT /vhosts/:vhost", "administrator", http=True),)
     vhost: Name
     description: str | None = None
     tags: Any = None
@@ -106,5 +106,7 @@ class DeleteVhostRequest(AdminRequest[None], frozen=True):
     Refused: 404; 409: it is protected from deletion.
     """
 
-    ROUTES: ClassVar = (route("DELETE /vhosts/:vhost"),)
+    ROUTES: ClassVar = (
+        route("DELETE /vhosts/:vhost", http=True, refused={409: (412, "precondition_failed", "")}),
+    )
     vhost: Name

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S
-from warren_broker.http import application, calls, exchange_routes, messages
+from warren_broker.http import application, calls, messages
 from warren_broker.http.application import HttpApplication
 from warren_broker.http.frames import HIDDEN_CONDITION, ApiJob, ApiListener, NodeAsk, NodeReply
 from warren_broker.http.replies import unavailable
@@ -136,13 +136,18 @@ def test_a_large_body_is_for_those_alone_who_may_send_one() -> None:
     """12 MB of a million keys stalled the node for 2.7 s, and 18 MB of `[]` this process for 14."""
     large = {"http": {"max_body_size": 10_000_000}}
     length = {b"content-length": b"%d" % (BODY_BYTES_MAX * 1_000)}
-    for path in ("/api/queues/v/q", "/api/exchanges/v/x", "/api/permissions/v/u"):
-        status, body, answered = request(PlayedNode(), "PUT", path, headers=length, settings=large)
+    for path in ("/api/queues/v/q", "/api/exchanges/v/x", "/api/bindings/v/e/x/q/q"):
+        method = "POST" if "bindings" in path else "PUT"
+        status, body, answered = request(PlayedNode(), method, path, headers=length, settings=large)
         assert status == 400 and "131,072 bytes (of this path)" in body["reason"]
         assert answered[b"connection"] == b"close"
-    for path in ("/api/definitions", "/api/definitions/v", "/api/all-configuration"):
+    for method, path in (
+        *(("POST", f"/api/{path}") for path in ("definitions", "definitions/v")),
+        *(("POST", "/api/all-configuration"), ("PUT", "/api/permissions/v/u")),
+        *(("PUT", f"/api/{path}") for path in ("users/u", "policies/v/p", "vhosts/v")),
+    ):
         node = PlayedNode()
-        status, body, _ = request(node, "POST", path, settings=large)
+        status, body, _ = request(node, method, path, settings=large)
         assert (status, body["error"]) == (401, "not_authorised"), "its body never ends"
         assert [one.route for one in node.asked] == ["GET /whoami"]
 
@@ -156,7 +161,7 @@ def test_of_a_large_body_only_what_is_asked_for_is_decoded(monkeypatch: Any) -> 
     fields = b'"routing_key":5,"properties":{},"payload_encoding":"string","payload":"p"'
     path = "/api/exchanges/v/x/publish"
     body = b"{%s,%s}" % (many, fields)
-    flags = dict.fromkeys(exchange_routes.EXCHANGE_FLAGS, False)
+    flags = dict.fromkeys(("durable", "auto_delete", "internal"), False)
     exchange = {"name": "x", "type": "topic", "arguments": {}, "policy": "", **flags}
     node = PlayedNode(**{"GET /exchanges": (200, [exchange])})
     status, told, _ = request(node, "POST", path, body, settings=large)
@@ -226,7 +231,8 @@ def test_a_page_of_another_site_cannot_have_a_browser_post(
     given: dict[bytes, bytes], status: int
 ) -> None:
     """A browser sends JSON of another site's page only if the answer to OPTIONS permits it."""
-    node = PlayedNode(**{"POST /nodes/:node/drain": (200, {})})
+    chief = {"name": "user", "tags": ["administrator"]}
+    node = PlayedNode(**{"GET /whoami": (200, chief), "POST /nodes/:node/drain": (200, {})})
     found, body, _ = request(node, "POST", "/api/nodes/n/drain", b"", headers=given)
     assert found == status
     if status == 415:

@@ -1,33 +1,38 @@
-"""Paths of the HTTP API: segments, patterns, methods."""
+"""Paths of the HTTP API: segments, patterns, methods, and the document that describes them."""
 
 from __future__ import annotations
 
+import inspect
+import json
+import re
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren_broker.http.binding_keys import properties_key
 from warren_broker.http.calls import HttpCall
+from warren_broker.http.exchanges import properties_key
+from warren_broker.http.openapi import document
 from warren_broker.http.replies import HttpRefusal, HttpReply
-from warren_broker.http.routes import ROUTES
-from warren_broker.http.routing_table import (
-    Answered,
-    found_route,
-    http_route,
-    options_of,
-    segments_of,
+from warren_broker.http.routes import TABLE
+from warren_broker.http.routing_table import RouteTable, http_route, segments_of
+from warren_wire.admin.resources import ROUTES
+
+
+async def one(call: HttpCall) -> None:
+    return None
+
+
+async def other(call: HttpCall, name: str) -> None:
+    return None
+
+
+MADE = (
+    http_route("GET /a/:name", other),
+    http_route("PUT /a/:given", other),
+    http_route("GET /a/fixed", one),
 )
-
-
-async def one(call: HttpCall) -> HttpReply:
-    return HttpReply(200)
-
-
-async def other(call: HttpCall) -> HttpReply:
-    return HttpReply(200)
-
-
-TABLE = (http_route("/a/fixed", GET=one), http_route("/a/:name", GET=other, PUT=one))
 
 
 def refused(call: object) -> HttpReply:
@@ -36,13 +41,16 @@ def refused(call: object) -> HttpReply:
     return found.value.reply
 
 
-def test_the_first_pattern_that_fits_counts() -> None:
-    assert found_route(TABLE, "GET", ["a", "fixed"]) == (Answered(one), ())
-    assert found_route(TABLE, "HEAD", ["a", "x"]) == (Answered(other), ("x",))
-    reply = refused(lambda: found_route(TABLE, "DELETE", ["a", "x"]))
+def test_a_literal_counts_before_a_name() -> None:
+    table = RouteTable(MADE)
+    assert table.find("GET", ["a", "fixed"]) == (MADE[2], [])
+    assert table.find("HEAD", ["a", "x"]) == (MADE[0], ["x"])
+    reply = refused(lambda: table.find("DELETE", ["a", "x"]))
     assert (reply.status, reply.headers["allow"]) == (405, "HEAD, GET, PUT, OPTIONS")
-    assert refused(lambda: found_route(TABLE, "GET", ["b"])).status == 404
-    assert options_of(TABLE, ["a", "x"]) == "HEAD, GET, PUT, OPTIONS"
+    assert refused(lambda: table.find("GET", ["b"])).status == 404
+    assert table.allowed(["a", "x"]) == "HEAD, GET, PUT, OPTIONS"
+    with pytest.raises(AssertionError):
+        RouteTable([*MADE, http_route("GET /a/:again", other)])
 
 
 def test_segments_are_decoded_one_by_one() -> None:
@@ -55,14 +63,43 @@ def test_segments_are_decoded_one_by_one() -> None:
     assert refused(lambda: segments_of(b"/api/" + b"a" * 5_000, "")).status == 400
 
 
-def test_no_pattern_is_hidden_behind_another() -> None:
-    for at, route in enumerate(ROUTES):
-        given_path = [part.replace(":", "") or "x" for part in route.pattern]
-        for before in ROUTES[:at]:
-            hides = len(before.pattern) == len(route.pattern) and all(
-                b.startswith(":") or b == p for b, p in zip(before.pattern, given_path, strict=True)
-            )
-            assert not hides, (before.pattern, route.pattern)
+def test_each_route_is_found_and_is_given_its_names() -> None:
+    for route in TABLE.routes:
+        path = [f"n{at}" if part == ":" else part for at, part in enumerate(route.path)]
+        names = [part for part, of in zip(path, route.path, strict=True) if of == ":"]
+        assert TABLE.find(route.method, path) == (route, names)
+        inspect.signature(route.by).bind(None, *names)
+
+
+def test_what_the_node_reads_with_a_tag_is_refused_before_its_body_is_read() -> None:
+    for node, kind in ROUTES.values():
+        for path in node.http.paths if node.http else ():
+            segments = ["x" if part[0] == ":" else part for part in path[1:].split("/")]
+            route, _ = TABLE.find(node.method, segments)
+            assert route.tag == (node.tag or "management"), (node.shown, kind)
+
+
+def test_each_route_is_in_the_openapi_document() -> None:
+    found = json.loads(msgspec.json.encode(document(TABLE.routes)))
+    assert found["openapi"] == "3.1.0"
+    described = {
+        (method.upper(), tuple(":" if part[0] == "{" else part for part in path[1:].split("/")))
+        for path, methods in found["paths"].items()
+        for method in methods
+    }
+    assert described == {(route.method, route.path) for route in TABLE.routes}
+    assert len(found["paths"]) == len({path for _, path in described}), "a path stands twice"
+    for path, methods in found["paths"].items():
+        for one in methods.values():
+            given = {each["name"] for each in one["parameters"] if each["in"] == "path"}
+            assert given == set(re.findall(r"{(\w+)}", path))
+    named = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(found))
+    assert named and set(named) <= found["components"]["schemas"].keys()
+    put = found["paths"]["/queues/{vhost}/{queue}"]["put"]["requestBody"]["content"]
+    properties = put["application/json"]["schema"]["properties"]
+    assert properties.keys() == {"durable", "auto_delete", "arguments"}
+    policy = found["paths"]["/policies/{vhost}/{name}"]["get"]["responses"]["default"]
+    assert policy["content"]["application/json"]["schema"]["$ref"].endswith("/PolicyInfo")
 
 
 @given(

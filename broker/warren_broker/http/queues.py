@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any, Final
 
-from warren_broker.http.binding_routes import bindings_of, shown_binding
-from warren_broker.http.calls import HttpCall, argument_table, boolean, done, gathered, in_turns
-from warren_broker.http.consumer_routes import consumers_of
+from warren_broker.http.calls import HttpCall, gathered, in_turns
+from warren_broker.http.connections import consumers_of
+from warren_broker.http.exchanges import bindings_of
+from warren_broker.http.frames import NodeReply
 from warren_broker.http.listing import columns_of, paged, paging_of, sorts_of
 from warren_broker.http.messages import get_messages
-from warren_broker.http.queue_statistics import (
+from warren_broker.http.replies import HttpRefusal, bad_request
+from warren_broker.http.routing_table import answers
+from warren_broker.http.sample_ranges import Ranges, ranges_of
+from warren_broker.http.statistics import (
     NO_RANGES,
-    shown_statistics,
+    Answered,
+    of_queue,
     statistics_of,
-    statistics_of_one,
     wants,
     wants_statistics,
 )
-from warren_broker.http.replies import HttpRefusal, HttpReply, bad_request
-from warren_broker.http.routing_table import HttpRoute, http_route
-from warren_broker.http.sample_ranges import Ranges, ranges_of
-from warren_broker.http.whole_cluster import nodes_alive
 from warren_wire.admin.queues import (
     NO_DELIVERY_LIMIT,
-    DeclareQueueRequest,
     DeleteQueueRequest,
     ListQueuesRequest,
     QueueInfo,
 )
 from warren_wire.admin.requests import said_of
+from warren_wire.admin.statistics import GetQueueStatisticsRequest
 
 BASIC: Final = frozenset(
     {
@@ -94,14 +93,21 @@ def _needs_counts(call: HttpCall) -> bool:
     return columns is None or not BASIC.issuperset(filter(None, columns))
 
 
-async def _sampled(call: HttpCall, shown: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
+async def _known(
+    call: HttpCall, vhost: str, asked: GetQueueStatisticsRequest
+) -> dict[str, Answered]:
     try:
-        known = await statistics_of_one(call, shown["vhost"], shown["name"], True)
+        return await statistics_of(call, asked, vhost)
     except HttpRefusal as refusal:
         if refusal.reply.status != 404:  # deleted meanwhile
             raise
-        known = None
-    return shown | shown_statistics(known, ranges, round(time.time() * 1000))
+        return {}
+
+
+async def _sampled(call: HttpCall, shown: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
+    name = shown["name"]
+    known = await _known(call, shown["vhost"], GetQueueStatisticsRequest(name, bool(ranges)))
+    return shown | of_queue(known.get(name), ranges)
 
 
 async def _with_statistics(
@@ -114,18 +120,15 @@ async def _with_statistics(
     samples = ranges.lengths is not None or ranges.msg_rates is not None
     if samples and len(queues) <= SAMPLED_QUEUES_MAX:
         return await gathered(*(_sampled(call, one, ranges) for one in queues))
-    found: dict[str, Any] = {}
-    for vhost in dict.fromkeys(one["vhost"] for one in queues):
-        try:
-            found[vhost] = await statistics_of(call, vhost)
-        except HttpRefusal as refusal:
-            if refusal.reply.status != 404:  # deleted meanwhile
-                raise
-            found[vhost] = {}
-    return [one | shown_statistics(found[one["vhost"]].get(one["name"])) for one in queues]
+    found = {
+        vhost: await _known(call, vhost, GetQueueStatisticsRequest())
+        for vhost in dict.fromkeys(one["vhost"] for one in queues)
+    }
+    return [one | of_queue(found[one["vhost"]].get(one["name"])) for one in queues]
 
 
-async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
+@answers("GET /queues", "GET /queues/detailed", "GET /queues/:vhost", pages=True)
+async def _list(call: HttpCall, vhost: str | None = None) -> Any:
     """List queues; of a page that is sorted by what needs no counts, only its queues are counted.
 
     Otherwise a page of a hundred would have every leader of ten thousand queues asked.
@@ -135,7 +138,7 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
     few = paging_of(call.query) is not None and BASIC.issuperset(
         one.split(".")[0] for one in sorts_of(call.query)
     )
-    alive = await nodes_alive(call)
+    alive = await call.nodes_alive()
     counted = counts and not few
     if vhost is None:
         found = await call.of_vhosts(partial(call.queues, counts=counted))
@@ -143,20 +146,20 @@ async def _listed(call: HttpCall, vhost: str | None) -> HttpReply:
         found = await call.queues(vhost, counts=counted)
     shown = [shown_queue(one, alive, counted) for one in found]
     if not few and not statistics:
-        return HttpReply(200, shown)
+        return shown
     if not few and (paging_of(call.query) is None or not ranges):
-        return HttpReply(200, await _with_statistics(call, shown, ranges))
+        return await _with_statistics(call, shown, ranges)
     if not few:  # sorted by what the statistics give
         listed = await _with_statistics(call, shown)
         page = await in_turns(paged(listed, call.query))
         page["items"] = await _with_statistics(call, page["items"], ranges)
-        return HttpReply(200, page)
+        return page
     page = await in_turns(paged(shown, call.query))
     if counts:
         page["items"] = await gathered(*(_counted(call, one, alive) for one in page["items"]))
     if statistics:
         page["items"] = await _with_statistics(call, page["items"], ranges)
-    return HttpReply(200, page)
+    return page
 
 
 async def _counted(call: HttpCall, shown: dict[str, Any], alive: set[str]) -> dict[str, Any]:
@@ -164,80 +167,47 @@ async def _counted(call: HttpCall, shown: dict[str, Any], alive: set[str]) -> di
     return shown_queue(found[0], alive, True) if found else shown
 
 
-async def _list(call: HttpCall) -> HttpReply:
-    return await _listed(call, None)
-
-
-async def _list_vhost(call: HttpCall) -> HttpReply:
-    return await _listed(call, call.names[0])
-
-
-async def _get(call: HttpCall) -> HttpReply:
+@answers("GET /queues/:vhost/:queue")
+async def _get(call: HttpCall, vhost: str, name: str) -> dict[str, Any]:
     counts, ranges = _needs_counts(call), ranges_of(call.query)
-    vhost, name = call.names
     found = await call.queue(vhost, name, counts=counts)
-    shown = shown_queue(found, await nodes_alive(call), counts)
+    shown = shown_queue(found, await call.nodes_alive(), counts)
     if wants_statistics(call):
-        known = await statistics_of_one(call, vhost, name, bool(ranges))
-        shown |= shown_statistics(known, ranges, round(time.time() * 1000))
+        shown = await _sampled(call, shown, ranges)
     if wants(call, "consumer_details"):
         shown["consumer_details"] = await consumers_of(call, vhost, name)
-    return HttpReply(200, shown)
+    return shown
 
 
-async def _put(call: HttpCall) -> HttpReply:
-    vhost, name = call.names
-    given = call.chosen("durable", "auto_delete", "arguments")
-    body: dict[str, Any] = {
-        key: boolean(key, given[key]) for key in ("durable", "auto_delete") if key in given
-    }
-    body["arguments"] = argument_table(given.get("arguments", {}))
-    (route,) = DeclareQueueRequest.ROUTES
-    return done(await call.send(route, {"queue": name, **body}, vhost=vhost))
-
-
-async def _delete(call: HttpCall) -> HttpReply:
-    vhost, name = call.names
+@answers("DELETE /queues/:vhost/:queue")
+async def _delete(call: HttpCall, vhost: str, name: str) -> NodeReply:
     await call.queue(vhost, name, counts=False)
     unused, empty = (call.query.get(key) == "true" for key in ("if-unused", "if-empty"))
-    return done(await call.ask(DeleteQueueRequest(name, unused, empty), vhost=vhost))
+    return await call.ask(DeleteQueueRequest(name, unused, empty), vhost=vhost)
 
 
-async def _act(call: HttpCall) -> HttpReply:
+@answers("GET /queues/:vhost/:queue/bindings")
+async def _bindings(call: HttpCall, vhost: str, name: str) -> list[dict[str, Any]]:
+    await call.queue(vhost, name, counts=False)
+    return await bindings_of(call, vhost, queue=name)
+
+
+async def _must_exist(call: HttpCall, vhost: str, name: str) -> None:
+    if not await call.get(ListQueuesRequest(name=name, counts=False), vhost=vhost):
+        raise HttpRefusal(404, "not_found", "queue_not_found")
+
+
+@answers("POST /queues/:vhost/:queue/actions", tag="administrator")
+async def _act(call: HttpCall, vhost: str, name: str) -> None:
     """Refuse an action as RabbitMQ 4.3 does, which knows none any more."""
-    call.must_administer()
-    await _must_exist(call)
+    await _must_exist(call, vhost, name)
     action = call.fields().get("action")
     if action is None:
         raise bad_request("[key_missing,action]")
     raise bad_request(f"unknown action {str(action)[:100]!r}")
 
 
-async def _bindings(call: HttpCall) -> HttpReply:
-    vhost, name = call.names
-    await call.queue(vhost, name, counts=False)
-    found = await bindings_of(call, vhost, queue=name)
-    return HttpReply(200, [shown_binding(vhost, one) for one in found])
-
-
-async def _must_exist(call: HttpCall) -> None:
-    vhost, name = call.names
-    if not await call.get(ListQueuesRequest(name=name, counts=False), vhost=vhost):
-        raise HttpRefusal(404, "not_found", "queue_not_found")
-
-
-async def _messages(call: HttpCall) -> HttpReply:
-    vhost, name = call.names
-    await _must_exist(call)
-    return HttpReply(200, await get_messages(call, vhost, name))
-
-
-ROUTES: tuple[HttpRoute, ...] = (
-    http_route("/queues", GET=_list),
-    http_route("/queues/detailed", GET=_list),
-    http_route("/queues/:vhost", GET=_list_vhost),
-    http_route("/queues/:vhost/:queue", GET=_get, PUT=_put, DELETE=_delete),
-    http_route("/queues/:vhost/:queue/bindings", GET=_bindings),
-    http_route("/queues/:vhost/:queue/actions", POST=_act),
-    http_route("/queues/:vhost/:queue/get", POST=_messages),
-)
+@answers("POST /queues/:vhost/:queue/get")
+async def _messages(call: HttpCall, vhost: str, name: str) -> list[dict[str, Any]]:
+    await _must_exist(call, vhost, name)
+    return await get_messages(call, vhost, name)

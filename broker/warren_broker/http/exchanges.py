@@ -1,0 +1,180 @@
+"""Exchanges and bindings as RabbitMQ's HTTP API shows and changes them."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64encode
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote, quote_plus
+
+import msgspec
+
+from warren_broker.http.calls import HttpCall, exchange_name
+from warren_broker.http.frames import NodeReply
+from warren_broker.http.messages import publish_message
+from warren_broker.http.replies import HttpRefusal, HttpReply, object_not_found
+from warren_broker.http.routing_table import MAX_BODY_SIZE, answers
+from warren_broker.http.sample_ranges import ranges_of
+from warren_broker.http.statistics import of_exchange, statistics_of, wants_statistics
+from warren_wire.admin.bindings import BindRequest, ListBindingsRequest, UnbindRequest
+from warren_wire.admin.exchanges import DeleteExchangeRequest, ListExchangesRequest
+from warren_wire.admin.statistics import DEFAULT_EXCHANGE, GetExchangeStatisticsRequest
+
+EMPTY_KEY: Final = "~"
+KEY_DIGEST_BYTES: Final = 12
+KINDS: Final = {"q": "queue", "e": "exchange"}
+_BETWEEN: Final = "/bindings/:vhost/e/:source/:kind/:destination"
+_ONE_EXCHANGE: Final = "/exchanges/:vhost/:exchange"
+
+# ------------------------------------------------------------------ exchanges
+
+
+async def _of_vhost(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
+    found = await call.get(ListExchangesRequest(), vhost=vhost)
+    return [{**one, "vhost": vhost, "policy": one["policy"] or None} for one in found]
+
+
+async def _with_statistics(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
+    """Return a vhost's exchanges with their `message_stats`; the nodes are asked once."""
+    shown = await _of_vhost(call, vhost)
+    if not wants_statistics(call, ("message_stats",)):
+        return shown
+    found = await statistics_of(call, GetExchangeStatisticsRequest(), vhost)
+    return [one | of_exchange(found.get(one["name"])) for one in shown]
+
+
+@answers("GET /exchanges", "GET /exchanges/:vhost", pages=True)
+async def _list(call: HttpCall, vhost: str | None = None) -> list[dict[str, Any]]:
+    ranges_of(call.query)  # refused where they are wrong; samples are of one exchange
+    if vhost is None:
+        return await call.of_vhosts(partial(_with_statistics, call))
+    return await _with_statistics(call, vhost)
+
+
+async def _known(call: HttpCall, vhost: str, exchange: str) -> dict[str, Any]:
+    """Return an exchange; raises HttpRefusal."""
+    return call.one_of(await _of_vhost(call, vhost), name=exchange_name(exchange))
+
+
+@answers(f"GET {_ONE_EXCHANGE}")
+async def _get(call: HttpCall, vhost: str, exchange: str) -> dict[str, Any]:
+    wanted = ranges_of(call.query).msg_rates
+    shown = await _known(call, vhost, exchange)
+    if wants_statistics(call, ("message_stats",)):
+        name = shown["name"] or DEFAULT_EXCHANGE
+        asked = GetExchangeStatisticsRequest(name, wanted is not None)
+        shown |= of_exchange((await statistics_of(call, asked, vhost)).get(shown["name"]), wanted)
+    return shown
+
+
+@answers(f"DELETE {_ONE_EXCHANGE}")
+async def _delete(call: HttpCall, vhost: str, exchange: str) -> NodeReply:
+    known = await _known(call, vhost, exchange)
+    asked = DeleteExchangeRequest(known["name"], call.query.get("if-unused") == "true")
+    return await call.ask(asked, vhost=vhost)
+
+
+@answers(f"GET {_ONE_EXCHANGE}/bindings/source")
+async def _from(call: HttpCall, vhost: str, exchange: str) -> list[dict[str, Any]]:
+    return await bindings_of(call, vhost, source=(await _known(call, vhost, exchange))["name"])
+
+
+@answers(f"GET {_ONE_EXCHANGE}/bindings/destination")
+async def _to(call: HttpCall, vhost: str, exchange: str) -> list[dict[str, Any]]:
+    return await bindings_of(call, vhost, exchange=(await _known(call, vhost, exchange))["name"])
+
+
+@answers(f"POST {_ONE_EXCHANGE}/publish", bytes_max=MAX_BODY_SIZE)
+async def _publish(call: HttpCall, vhost: str, exchange: str) -> dict[str, bool]:
+    name = exchange_name(exchange)
+    if all(one["name"] != name for one in await _of_vhost(call, vhost)):
+        raise HttpRefusal(404, "not_found", "exchange_not_found")
+    return {"routed": await publish_message(call, vhost, name)}
+
+
+# ------------------------------------------------------------------ bindings
+
+
+def properties_key(routing_key: str, arguments: dict[str, Any]) -> str:
+    """Return the key that names one of the bindings between the same two objects.
+
+    As in RabbitMQ it is the routing key, `~` for an empty one, with a digest of the arguments
+    behind it if there are any. Clients take it from an answer and give it back: what it is made of
+    is not theirs. Two with the same key are the same binding.
+    """
+    key = quote_plus(routing_key).replace("~", "%7E")
+    if not arguments:
+        return key or EMPTY_KEY
+    packed = msgspec.msgpack.encode(arguments, order="sorted")
+    digest = hashlib.sha256(packed).digest()[:KEY_DIGEST_BYTES]
+    return f"{key}{EMPTY_KEY}{urlsafe_b64encode(digest).decode()}"
+
+
+def _shown_binding(vhost: str, binding: dict[str, Any]) -> dict[str, Any]:
+    kind = "queue" if "destination_queue" in binding else "exchange"
+    return {
+        "source": binding["source"],
+        "vhost": vhost,
+        "destination": binding[f"destination_{kind}"],
+        "destination_type": kind,
+        "routing_key": binding["binding_key"],
+        "arguments": binding["arguments"],
+        "properties_key": properties_key(binding["binding_key"], binding["arguments"]),
+    }
+
+
+async def bindings_of(call: HttpCall, vhost: str, **chosen: Any) -> list[dict[str, Any]]:
+    """Return bindings of a vhost with RabbitMQ's keys; chosen: source, queue, exchange."""
+    found = await call.get(ListBindingsRequest(**chosen), vhost=vhost)
+    return [_shown_binding(vhost, one) for one in found]
+
+
+@answers("GET /bindings", "GET /bindings/:vhost")
+async def _list_bindings(call: HttpCall, vhost: str | None = None) -> list[dict[str, Any]]:
+    if vhost is None:
+        return await call.of_vhosts(partial(bindings_of, call))
+    return await bindings_of(call, vhost)
+
+
+def _between(source: str, kind: str, destination: str) -> dict[str, Any]:
+    """Return what chooses the bindings between two objects; raises HttpRefusal."""
+    if kind not in KINDS:
+        raise object_not_found()
+    name = destination if kind == "q" else exchange_name(destination)
+    return {"source": exchange_name(source), KINDS[kind]: name}
+
+
+@answers(f"GET {_BETWEEN}")
+async def _list_between(call: HttpCall, vhost: str, *between: str) -> list[dict[str, Any]]:
+    return await bindings_of(call, vhost, **_between(*between))
+
+
+@answers(f"POST {_BETWEEN}")
+async def _bind(call: HttpCall, vhost: str, source: str, kind: str, destination: str) -> HttpReply:
+    ends = _between(source, kind, destination)
+    given = call.chosen("routing_key", "arguments")
+    key, arguments = given.get("routing_key", ""), given.get("arguments") or {}
+    body = {
+        "source": ends["source"],
+        f"destination_{KINDS[kind]}": destination,
+        "binding_key": key,
+        "arguments": given.get("arguments", {}),
+    }
+    await call.send(BindRequest.ROUTES[0], body, vhost=vhost)
+    # Relative, as from RabbitMQ: clients split it.
+    location = f"{quote_plus(destination)}/{quote(properties_key(key, arguments), safe='')}"
+    return HttpReply(201, headers={"location": location})
+
+
+@answers(f"GET {_BETWEEN}/:key")
+async def _get_binding(call: HttpCall, vhost: str, *named: str) -> dict[str, Any]:
+    return call.one_of(await _list_between(call, vhost, *named[:3]), properties_key=named[3])
+
+
+@answers(f"DELETE {_BETWEEN}/:key")
+async def _unbind(call: HttpCall, vhost: str, *named: str) -> NodeReply:
+    for one in await call.get(ListBindingsRequest(**_between(*named[:3])), vhost=vhost):
+        if properties_key(one["binding_key"], one["arguments"]) == named[3]:
+            return await call.ask(UnbindRequest(one["location"].rpartition("/")[2]), vhost=vhost)
+    raise object_not_found()
