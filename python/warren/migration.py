@@ -42,7 +42,6 @@ class MigrationSource(Protocol):
 
     def ready(self, queue: str) -> int | None:
         """Return the number of ready messages of a queue; None: there is no such queue."""
-        ...
 
 
 class MigrationTarget(Protocol):
@@ -50,19 +49,15 @@ class MigrationTarget(Protocol):
 
     def queue(self, name: str) -> Any:
         """Return a queue; NotFound."""
-        ...
 
     def shovels(self, vhost: str | None = None) -> list[ShovelInfo]:
         """Return the shovels with their states."""
-        ...
 
     def set_shovel(self, vhost: str, name: str, value: dict[str, Any]) -> None:
         """Add or replace a shovel."""
-        ...
 
     def delete_shovel(self, vhost: str, name: str) -> None:
         """Remove a shovel; NotFound."""
-        ...
 
 
 # ---------------------------------------------------------------------- what is migrated

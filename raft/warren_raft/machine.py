@@ -50,30 +50,24 @@ class Machine(Protocol, Generic[State]):
 
     def init(self) -> State:
         """Return the state before the first entry."""
-        ...
 
     def apply(self, meta: Meta, command: bytes, state: State) -> Applied:
         """Apply one command."""
-        ...
 
     def leader_effects(self, state: State) -> tuple[Any, ...]:
         """Return the effects of a new leader, once it has applied its term's first entry."""
-        ...
 
     def snapshot(self, state: State) -> bytes:
         """Return the state as bytes; equal states give equal bytes (this is the digest's input)."""
-        ...
 
     def restore(self, data: bytes) -> State:
         """Invert `snapshot`; may raise any error for other bytes."""
-        ...
 
     def live_indexes(self, state: State) -> Sequence[Index]:
         """Return the indexes of the entries that the state still refers to, ascending.
 
         `index_set.Indexes` when there may be many: the loop waits for this, and for `snapshot`.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,26 +20,21 @@ class LogReader(Protocol):
 
     def first_index(self) -> Index:
         """Return the lowest index that can be read; last_index() + 1 when the log is empty."""
-        ...
 
     def last_index(self) -> Index:
         """Return the highest index held; 0: nothing was ever written. Read once per node."""
-        ...
 
     def last_time_ms(self) -> int | None:
         """Return the time stamp of the entry at last_index(); None: its bytes are damaged.
 
         Read when a node is made; if None, again until the entry is repaired (`unread`).
         """
-        ...
 
     def term(self, index: Index) -> Term:
         """Return the term of an entry; only first_index() - 1 … last_index() are asked for."""
-        ...
 
     def live_entry(self, index: Index, term: Term) -> Entry | None:
         """Return that entry below first_index() if a snapshot still refers to it; else None."""
-        ...
 
     def entries(self, first: Index, last: Index, bytes_max: int) -> Sequence[Entry]:
         """Return entries first … last, cut after `bytes_max` bytes of data, but at least one.
@@ -48,7 +43,6 @@ class LogReader(Protocol):
         Cut before one with damaged bytes, empty when that is the first: another member is
         asked for it. The host calls `Node.ready` again when it is repaired.
         """
-        ...
 
     def configs(self) -> Sequence[tuple[Index, bytes | None]]:
         """Return (index, data) of the CONFIG entries above the snapshot, ascending.
@@ -56,4 +50,3 @@ class LogReader(Protocol):
         Passed to a Node as `configs` when it is made. They are few: finding them must not require
         reading every entry. Data None: its bytes are damaged; read again like `last_time_ms`.
         """
-        ...

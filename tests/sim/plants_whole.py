@@ -269,10 +269,10 @@ def snapshot_before_its_entries_are_durable() -> list[Replacement]:
     def hasty(self: Compactor, snapshots: Any, done: Any = lambda: None) -> None:
         self.busy = True
         self._when_done = done
-        kept, log_files = list(snapshots), self._log_files
+        kept, log_files = list(snapshots), self.log_files
         with suppress(OSError):
             rewrite.write_snapshots(log_files.files, log_files.directory.snapshots, kept)
-        self._background_writer.run(
+        self.background_writer.run(
             lambda: None, lambda _: self._snapshots_written(kept), self._full
         )
 
@@ -347,11 +347,11 @@ def received_entries_not_synced() -> list[Replacement]:
                 """At once."""
                 done()
 
-        store, self._store = self._store, Eager()  # type: ignore[assignment]
+        store, self.store = self.store, Eager()  # type: ignore[assignment]
         try:
             finish(self, group, incoming, now_ms)
         finally:
-            self._store = store
+            self.store = store
 
     finish = Transfers._finish
     return [(Transfers, "_finish", hasty)]

@@ -9,6 +9,7 @@ up in its token alone: a user of the same name in the definitions has nothing to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Protocol, TypeVar
 from urllib.parse import unquote_plus
 
@@ -118,27 +119,20 @@ class HeldRights(Protocol):
         """Return whether that is allowed for a routing key of a topic exchange."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TokenRights:
     """A user by its token.
 
     expires_ms  in milliseconds since 1970
     """
 
-    __slots__ = ("_vhosts", "expires_ms", "scopes", "tags", "user")
-    of_link: ClassVar[bool] = False
+    user: str
+    scopes: tuple[TokenScope, ...] = ()
+    tags: tuple[str, ...] = ()
+    expires_ms: int = 0
+    _vhosts: dict[str, VhostRights | None] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        user: str,
-        scopes: tuple[TokenScope, ...] = (),
-        tags: tuple[str, ...] = (),
-        expires_ms: int = 0,
-    ) -> None:
-        self.user = user
-        self.scopes = scopes
-        self.tags = tags
-        self.expires_ms = expires_ms
-        self._vhosts: dict[str, VhostRights | None] = {}
+    of_link: ClassVar[bool] = False
 
     def permissions(self, vhost: str) -> VhostRights | None:
         """Return the permissions in a vhost; None: the user may not enter it."""

@@ -25,27 +25,22 @@ class Declaration(Protocol):
     @property
     def name(self) -> str:
         """The queue's name."""
-        ...
 
     @property
     def durable(self) -> bool:
         """Whether it survives a stop of its node."""
-        ...
 
     @property
     def exclusive(self) -> bool:
         """Whether it belongs to the connection alone."""
-        ...
 
     @property
     def auto_delete(self) -> bool:
         """Whether it is deleted with its last consumer."""
-        ...
 
     @property
     def arguments(self) -> Mapping[str, Any]:
         """The arguments given by the client."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ class Failing(Protocol):
 
     def failed(self, fault: Exception) -> None:
         """End at once; must not raise."""
-        ...
 
 
 P = ParamSpec("P")

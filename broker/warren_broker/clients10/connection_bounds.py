@@ -21,7 +21,6 @@ class BoundedLink(Protocol):
     @property
     def waits_to_write(self) -> bool:
         """Whether it has messages that are not written."""
-        ...
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -92,7 +91,6 @@ class Fetcher(Protocol):
 
     def fetch(self) -> None:
         """Ask for more, if the bound allows."""
-        ...
 
 
 class FetchedAhead:

@@ -109,31 +109,24 @@ class LinkHost(Protocol):
 
     def must_be(self, tag: Tag, what: str) -> None:
         """See `Access.must_be`."""
-        ...
 
     def tell(self, request: AnyRequest) -> None:
         """Make a request that has no answer."""
-        ...
 
     def flush_later(self, part: LinkPart) -> None:
         """Call the link's `flush` at the end of this pass."""
-        ...
 
     def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
         """Make a request; `on_answer` gets the result, unless the connection ends first."""
-        ...
 
     def overrun(self, what: str) -> None:
         """End the connection: more bytes have come and wait than it may have."""
-        ...
 
     def discard(self, link: Link) -> None:
         """Read what has arrived for a link that has ended at this end."""
-        ...
 
     def may_read(self) -> bool:
         """Return whether resource alarms and in_flight_bytes permit a block."""
-        ...
 
 
 class LinkPart:

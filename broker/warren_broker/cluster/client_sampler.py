@@ -37,7 +37,6 @@ class CountedClient(Protocol):
 
     def counted(self) -> ClientCounted | None:
         """Count its octets in its vhost, and return what it has counted; None: it has ended."""
-        ...
 
 
 class ClientSampler:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -34,15 +34,12 @@ class DescribedClient(CountedClient, Protocol):
 
         channels  whether its open channels are shown, too
         """
-        ...
 
     def consumers(self) -> list[KnownConsumer]:
         """Return its consumers, each as if it was active; none when it is not shown."""
-        ...
 
     def shut_down(self, reason: str) -> None:
         """Close the connection with the reason."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,33 +66,31 @@ class ChosenConsumers:
     queue: str = ""
 
 
+@dataclass(eq=False, repr=False)
 class Connections:
-    """This node's connections, by number; the other nodes are asked for theirs."""
+    """This node's connections, by number; the other nodes are asked for theirs.
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        definitions: Definitions,
-        own_totals: NodeTotalsReader,
-        own_samples: QueueSampler,
-        clients: dict[int, DescribedClient],
-    ) -> None:
-        """clients: of this node, none yet; `own_samples` looks at them."""
-        self._own_totals = own_totals
-        self._own_samples = own_samples
-        self._cluster = cluster
-        self._definitions = definitions
-        self._clients = clients
-        self._survey = Survey(cluster, messages.AskConnections, messages.ConnectionsAre)
-        cluster.handlers[messages.AskConnections] = self._on_ask
+    clients: of this node, none yet; `own_samples` looks at them.
+    """
+
+    cluster: Cluster
+    definitions: Definitions
+    own_totals: NodeTotalsReader
+    own_samples: QueueSampler
+    clients: dict[int, DescribedClient]
+    _survey: Survey = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._survey = Survey(self.cluster, messages.AskConnections, messages.ConnectionsAre)
+        self.cluster.handlers[messages.AskConnections] = self._on_ask
 
     def add(self, number: int, client: DescribedClient) -> None:
         """Take note of a new connection."""
-        self._clients[number] = client
+        self.clients[number] = client
 
     def remove(self, number: int) -> None:
         """Forget a connection that has ended; a repeat is harmless."""
-        self._clients.pop(number, None)
+        self.clients.pop(number, None)
 
     def survey(
         self, chosen: ChosenConnections, answer: Callable[[list[ConnectionInfo]], None]
@@ -110,7 +105,7 @@ class Connections:
 
         asked = (chosen.vhost, chosen.user, chosen.name, chosen.channels, "", False, "")
         samples = (False, False, chosen.samples)
-        self._survey.ask(self._definitions.within_reach(), told, *asked, *samples)
+        self._survey.ask(self.definitions.within_reach(), told, *asked, *samples)
 
     def consumers(
         self, chosen: ChosenConsumers, answer: Callable[[list[ConsumerInfo]], None]
@@ -126,7 +121,7 @@ class Connections:
             for node in sorted(answers):
                 active.update(answers[node].active)
                 known += answers[node].consumers
-            keys = {(group, self._cluster.node_of(uplink), one) for group, uplink, one in active}
+            keys = {(group, self.cluster.node_of(uplink), one) for group, uplink, one in active}
             found = [self._judged(one, keys) for one in known]
             found.sort(
                 key=lambda one: (
@@ -137,13 +132,13 @@ class Connections:
             answer(found)
 
         asked = (chosen.vhost, chosen.user, "", False, "", True, chosen.queue)
-        self._survey.ask(self._definitions.within_reach(), told, *asked)
+        self._survey.ask(self.definitions.within_reach(), told, *asked)
 
     def _judged(
         self, known: KnownConsumer, active: set[tuple[int, str | None, int]]
     ) -> ConsumerInfo:
         group, number, info = known
-        queue = self._definitions.state.groups.get(group)
+        queue = self.definitions.state.groups.get(group)
         if queue is None or not queue.config.single_active_consumer:
             return info
         is_active = (group, info.node, number) in active
@@ -153,7 +148,7 @@ class Connections:
     def _consumers_here(self, chosen: ChosenConsumers) -> list[KnownConsumer]:
         return [
             known
-            for client in [*self._clients.values()]
+            for client in [*self.clients.values()]
             for known in client.consumers()
             if chosen.vhost in ("", known[2].vhost)
             and chosen.user in ("", known[2].user)
@@ -162,8 +157,8 @@ class Connections:
 
     def _active_here(self, chosen: ChosenConsumers) -> list[tuple[int, int, int]]:
         """Return the single active consumers of the queues led here: group, uplink, number."""
-        host, found = self._cluster.host, []
-        for group, queue in self._definitions.state.groups.items():
+        host, found = self.cluster.host, []
+        for group, queue in self.definitions.state.groups.items():
             if (
                 queue.config.single_active_consumer
                 and chosen.vhost in ("", queue.vhost)
@@ -184,9 +179,9 @@ class Connections:
                 answer(sorted([own, *others], key=lambda one: one.node))
 
             asked = ("", "", "", False, "", False, "", True)
-            self._survey.ask(self._definitions.within_reach(), told, *asked)
+            self._survey.ask(self.definitions.within_reach(), told, *asked)
 
-        self._own_totals.read(read)
+        self.own_totals.read(read)
 
     def statistics(
         self,
@@ -214,34 +209,34 @@ class Connections:
             answer([found[name] for name in sorted(found)])
 
         asked = (vhost, "", "", False, "", False, queue, False, not counted, samples, counted)
-        self._survey.ask(self._definitions.within_reach(), told, *asked)
+        self._survey.ask(self.definitions.within_reach(), told, *asked)
 
     def _statistics_here(
         self, vhost: str, queue: str, samples: bool, counted: str
     ) -> tuple[QueueStatistics, ...]:
         if counted == "exchanges":
-            return self._own_samples.read_exchanges(vhost, queue, samples)
+            return self.own_samples.read_exchanges(vhost, queue, samples)
         if counted == "vhosts":
-            return self._own_samples.read_vhosts(vhost, samples)
+            return self.own_samples.read_vhosts(vhost, samples)
         if counted == "gauges":
-            return (self._own_samples.read_gauges(samples),)
+            return (self.own_samples.read_gauges(samples),)
         if not vhost:
-            return (self._own_samples.read_node(),)
-        return self._own_samples.read(vhost, queue, samples)
+            return (self.own_samples.read_node(),)
+        return self.own_samples.read(vhost, queue, samples)
 
     def close(self, name: str, reason: str, answer: Callable[[], None]) -> None:
         """Close the connection of that name, wherever it is; answer when the nodes have done so."""
         self._close(name, reason)
-        nodes = self._definitions.within_reach()
+        nodes = self.definitions.within_reach()
         self._survey.ask(nodes, lambda answers: answer(), "", "", name, False, reason)
 
     def _here(self, chosen: ChosenConnections) -> tuple[ConnectionInfo, ...]:
         shown = [
             (number, client.described(chosen.channels))
-            for number, client in [*self._clients.items()]
+            for number, client in [*self.clients.items()]
         ]
         return tuple(
-            self._own_samples.clients.with_rates(number, one, chosen.samples)
+            self.own_samples.clients.with_rates(number, one, chosen.samples)
             for number, one in shown
             if one is not None
             and chosen.vhost in ("", one.vhost)
@@ -250,7 +245,7 @@ class Connections:
         )
 
     def _close(self, name: str, reason: str) -> None:
-        for client in [*self._clients.values()]:
+        for client in [*self.clients.values()]:
             shown = client.described(False)
             if shown is not None and shown.name == name:
                 client.shut_down(reason)
@@ -263,15 +258,15 @@ class Connections:
 
             def answer(totals: NodeTotals) -> None:
                 counted = messages.ConnectionsAre(message.request, (), totals=totals)
-                self._cluster.host.send(node, messages.encode(counted))
+                self.cluster.host.send(node, messages.encode(counted))
 
-            self._own_totals.read(answer)
+            self.own_totals.read(answer)
             return
         if message.statistics or message.counted:
             asked = (message.vhost, message.queue, message.samples, message.counted)
             known = self._statistics_here(*asked)
             read = messages.ConnectionsAre(message.request, (), statistics=known)
-            self._cluster.host.send(node, messages.encode(read))
+            self.cluster.host.send(node, messages.encode(read))
             return
         if message.reason:
             self._close(message.name, message.reason)
@@ -283,4 +278,4 @@ class Connections:
             wanted = (message.vhost, message.user, message.name, message.channels)
             found = self._here(ChosenConnections(*wanted, message.samples))
         told = messages.ConnectionsAre(message.request, found, consumers, active)
-        self._cluster.host.send(node, messages.encode(told))
+        self.cluster.host.send(node, messages.encode(told))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
@@ -87,47 +88,44 @@ def visit_groups(visit: Callable[[int], None], groups: Sequence[int]) -> None:
             visit(group)
 
 
+@dataclass(eq=False, repr=False)
 class NodeTotalsReader:
     """Reads what this node counts."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        definitions: Definitions,
-        clients: ClientLimits,
-        settings: NodeConfig,
-    ) -> None:
-        self._cluster = cluster
-        self._definitions = definitions
-        self._clients = clients
-        self._settings = settings
-        self._started_ms = cluster.loop.clock.monotonic_ms()
+    cluster: Cluster
+    definitions: Definitions
+    clients: ClientLimits
+    settings: NodeConfig
+    _started_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._started_ms = self.cluster.loop.clock.monotonic_ms()
 
     def read(self, answer: Callable[[NodeTotals], None]) -> None:
         """Answer what the node counts, when all of its groups have been read."""
         vhosts: dict[str, MemberCounts] = {}
 
         def visit(group: int) -> None:
-            queue = self._definitions.state.groups.get(group)
-            if queue is None or queue.store_of or not self._cluster.host.is_leader(group):
+            queue = self.definitions.state.groups.get(group)
+            if queue is None or queue.store_of or not self.cluster.host.is_leader(group):
                 return
-            counts = MemberCounts.of(self._cluster.host.state(group))
+            counts = MemberCounts.of(self.cluster.host.state(group))
             vhosts[queue.vhost] = vhosts.get(queue.vhost, NO_COUNTS).plus(counts)
 
         in_slices(
-            self._cluster.loop,
-            self._cluster.host.groups(),
+            self.cluster.loop,
+            self.cluster.host.groups(),
             partial(visit_groups, visit),
             lambda: answer(self._totals(vhosts)),
         )
 
     def _totals(self, vhosts: dict[str, MemberCounts]) -> NodeTotals:
-        cluster, alarms = self._cluster, self._settings.alarms
-        facts = ProcessFacts.of(self._settings.data_dir)
+        cluster, alarms = self.cluster, self.settings.alarms
+        facts = ProcessFacts.of(self.settings.data_dir)
         now_ms = cluster.loop.clock.monotonic_ms()
-        connections, channels = self._clients.counts()
+        connections, channels = self.clients.counts()
         return NodeTotals(
-            node=self._settings.node,
+            node=self.settings.node,
             boot=cluster.host.boot_id,
             at_ms=now_ms,
             counters=_summed(cluster.counters.read()),

@@ -65,7 +65,6 @@ class DeliveringNode(Protocol):
 
     def client(self, group: int) -> GroupClient | None:
         """Return this node's own client of the group."""
-        ...
 
 
 @dataclass(slots=True)

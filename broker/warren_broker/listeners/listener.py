@@ -38,32 +38,25 @@ class Client(Protocol):
     @property
     def logged_in(self) -> tuple[str, str] | None:
         """The user that has logged in, and the vhost, which is empty until it is opened."""
-        ...
 
     @property
     def by_token(self) -> bool:
         """Whether it logged in with a token: no user of the definitions."""
-        ...
 
     def received(self, data: bytes) -> None:
         """Process bytes from the socket, the header first."""
-        ...
 
     def drained(self) -> None:
         """Handle the end of the congestion: the socket has accepted most of the output."""
-        ...
 
     def closed(self, error: Exception | None) -> None:
         """Handle the end of the socket."""
-        ...
 
     def shut_down(self, reason: str) -> None:
         """Close the connection with the reason: the node stops."""
-        ...
 
     def blocked(self, reasons: tuple[str, ...]) -> None:
         """Handle a change of the resource alarms; empty: none."""
-        ...
 
 
 ServerCertificates: TypeAlias = WatchedFiles[ssl.SSLContext]

@@ -38,20 +38,16 @@ class ImportSurroundings(Protocol):
 
     def queue_command(self, checked: QueueDeclaration, policies: PolicyIndex) -> DeclareQueue:
         """Return the command that declares a queue under these policies."""
-        ...
 
     def place_store(self) -> tuple[tuple[str, ...], str]:
         """Return the nodes and the first leader of an exchange's store."""
-        ...
 
     def hash_password(self, password: str) -> str:
         """Return a new hash of a password."""
-        ...
 
     @property
     def sealed(self) -> Callable[[Parameter], Parameter]:
         """What seals the passwords in a link's URIs, see `shovel.sealed_uris`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

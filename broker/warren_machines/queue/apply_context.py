@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -33,31 +34,19 @@ _Dead: TypeAlias = tuple[DeathReason, int, list[tuple[int, int, int]], list[tupl
 """reason, delivery count, runs, annotations: a DeadLetter that grows."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Rare:
     """What most submissions cause nothing of."""
 
-    __slots__ = (
-        "cancelled",
-        "dead",
-        "died",
-        "drained",
-        "dropped",
-        "expired",
-        "letters_gone",
-        "reconfigured",
-        "tells_active",
-    )
-
-    def __init__(self) -> None:
-        self.tells_active: list[Consumer] = []
-        self.drained: list[Drained] = []
-        self.cancelled: list[CancelConsumer] = []
-        self.dead: list[_Dead] = []
-        self.died: dict[DeathReason, int] = {}
-        self.dropped: dict[DeathReason, int] = {}
-        self.letters_gone: list[LettersGone] = []
-        self.reconfigured = False
-        self.expired: list[Expired] = []
+    tells_active: list[Consumer] = field(default_factory=list)
+    drained: list[Drained] = field(default_factory=list)
+    cancelled: list[CancelConsumer] = field(default_factory=list)
+    dead: list[_Dead] = field(default_factory=list)
+    died: dict[DeathReason, int] = field(default_factory=dict)
+    dropped: dict[DeathReason, int] = field(default_factory=dict)
+    letters_gone: list[LettersGone] = field(default_factory=list)
+    reconfigured: bool = False
+    expired: list[Expired] = field(default_factory=list)
 
 
 class QueueContext:

@@ -105,6 +105,7 @@ class SeenUplink:
     yields: bool = False
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class QueueState:
     """The state of a queue; changed by `apply` only.
 
@@ -132,68 +133,35 @@ class QueueState:
     kept for one relay, in one claim, in one stage, among the letters. `check()` asserts it.
     """
 
-    __slots__ = (
-        "active",
-        "annotations",
-        "claim_floor",
-        "claimed",
-        "config",
-        "consumer_count",
-        "contents",
-        "delayed",
-        "deleted",
-        "ever_used",
-        "filters",
-        "forgotten_epoch",
-        "letters",
-        "next_epoch",
-        "next_order",
-        "order",
-        "origins",
-        "over",
-        "readers",
-        "ready_bytes",
-        "relays",
-        "runs",
-        "seen",
-        "service",
-        "staged",
-        "timer_ms",
-        "unacked",
-        "unused_ms",
-        "uplinks",
-    )
-
-    def __init__(self, config: QueueConfig) -> None:
-        self.config = config
-        self.contents = BlockIndex()
-        self.annotations = Annotations()
-        self.order = Order()
-        self.filters = Filters()
-        self.delayed = Delayed()
-        self.letters = LetterQueue()
-        self.seen = SeenIds()
-        self.origins = Origins()
-        self.relays: dict[str, Relay] = {}
-        self.ready_bytes = 0
-        self.uplinks: dict[int, SeenUplink] = {}
-        self.over: dict[str, int] = {}
-        self.service: dict[int, deque[Consumer]] = {}
-        self.active: Consumer | None = None
-        self.consumer_count = 0
-        self.unacked = 0
-        self.claimed = 0
-        self.staged = 0
-        self.readers: dict[str, ReaderState] = {}
-        self.claim_floor = 0
-        self.runs: dict[str, dict[str, SinkRun]] = {}
-        self.forgotten_epoch = 0
-        self.next_order = 0
-        self.next_epoch = 1
-        self.deleted = False
-        self.ever_used = False
-        self.unused_ms = 0
-        self.timer_ms = 0
+    config: QueueConfig
+    contents: BlockIndex = field(default_factory=BlockIndex)
+    annotations: Annotations = field(default_factory=Annotations)
+    order: Order = field(default_factory=Order)
+    filters: Filters = field(default_factory=Filters)
+    delayed: Delayed = field(default_factory=Delayed)
+    letters: LetterQueue = field(default_factory=LetterQueue)
+    seen: SeenIds = field(default_factory=SeenIds)
+    origins: Origins = field(default_factory=Origins)
+    relays: dict[str, Relay] = field(default_factory=dict)
+    ready_bytes: int = 0
+    uplinks: dict[int, SeenUplink] = field(default_factory=dict)
+    over: dict[str, int] = field(default_factory=dict)
+    service: dict[int, deque[Consumer]] = field(default_factory=dict)
+    active: Consumer | None = None
+    consumer_count: int = 0
+    unacked: int = 0
+    claimed: int = 0
+    staged: int = 0
+    readers: dict[str, ReaderState] = field(default_factory=dict)
+    claim_floor: int = 0
+    runs: dict[str, dict[str, SinkRun]] = field(default_factory=dict)
+    forgotten_epoch: int = 0
+    next_order: int = 0
+    next_epoch: int = 1
+    deleted: bool = False
+    ever_used: bool = False
+    unused_ms: int = 0
+    timer_ms: int = 0
 
     def leave(self, index: int, first: int, last: int) -> None:
         """Forget a run that is in no place any more."""

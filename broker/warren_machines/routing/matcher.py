@@ -48,11 +48,9 @@ class Matcher(Protocol):
 
     def add(self, key: BindingKey, binding: Binding) -> None:
         """Add a binding."""
-        ...
 
     def remove(self, key: BindingKey, binding: Binding) -> None:
         """Remove a binding."""
-        ...
 
     def match(
         self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
@@ -62,7 +60,6 @@ class Matcher(Protocol):
         Bindings may come and go while it waits: one that is there all the time is found if it
         matches, any other may be.
         """
-        ...
 
 
 class CountedDestinations:

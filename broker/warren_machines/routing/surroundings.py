@@ -39,7 +39,6 @@ class VhostDefinitions(Protocol):
 
     def alternate(self, exchange: Exchange) -> str | None:
         """Return the exchange that gets what this one cannot route."""
-        ...
 
 
 class RoutingNode:

@@ -165,7 +165,6 @@ class Frames(Protocol):
 
     def make_frames(self) -> None:
         """Make frames of all that was written, as far as it may leave."""
-        ...
 
 
 class Outbox:

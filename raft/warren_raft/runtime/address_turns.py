@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from warren_raft.address_shares import AddressShares
@@ -24,15 +25,12 @@ class Newcomer(Hashable, Protocol):
     @property
     def host(self) -> str:
         """The address by which its share is counted."""
-        ...
 
     def begin(self) -> None:
         """Use the place, until `AddressTurns.end`."""
-        ...
 
     def turn_away(self, reason: str) -> None:
         """End: it has waited for too long, too many wait, or others wait for its place."""
-        ...
 
 
 class Scheduler(Protocol):
@@ -40,11 +38,9 @@ class Scheduler(Protocol):
 
     def call_soon(self, call: Callable[[], None]) -> Any:
         """Call in this turn or the next one."""
-        ...
 
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> Any:
         """Call once, that much later."""
-        ...
 
 
 class Monotonic(Protocol):
@@ -52,9 +48,9 @@ class Monotonic(Protocol):
 
     def monotonic_ms(self) -> int:
         """Return the time."""
-        ...
 
 
+@dataclass(eq=False, repr=False)
 class AddressTurns:
     """The turns of newcomers, of which each address has a share.
 
@@ -64,26 +60,21 @@ class AddressTurns:
     Invariant: while newcomers wait, one run or one look is scheduled
     """
 
-    def __init__(
-        self,
-        what: str,
-        scheduler: Scheduler,
-        clock: Monotonic,
-        shares: AddressShares[Newcomer],
-        wait_ms_max: int,
-    ) -> None:
-        self._what = what
-        self._scheduler = scheduler
-        self._clock = clock
-        self._shares = shares
-        self._total = shares.total
-        self._wait_ms_max = wait_ms_max
-        self._running = False
-        self._looking = False
-        self._untold = 0
-        self._told_ms = -TOLD_MS
-        self.refused = 0
-        self.evicted = 0
+    what: str
+    scheduler: Scheduler
+    clock: Monotonic
+    shares: AddressShares[Newcomer]
+    wait_ms_max: int
+    _running: bool = False
+    _looking: bool = False
+    _untold: int = 0
+    _told_ms: int = -TOLD_MS
+    refused: int = 0
+    evicted: int = 0
+    _total: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._total = self.shares.total
 
     def counts(self) -> tuple[int, int, int, int]:
         """Return how many have a place, wait, were refused and were evicted."""
@@ -92,40 +83,40 @@ class AddressTurns:
     @property
     def held(self) -> int:
         """How many have begun and not ended."""
-        return self._shares.held
+        return self.shares.held
 
     @property
     def waiting(self) -> int:
         """How many wait."""
-        return self._shares.waiting
+        return self.shares.waiting
 
     def limit(self, total: int) -> None:
         """Have no more than so many places from now on, of all addresses together."""
-        self._shares.total = min(self._total, total)
+        self.shares.total = min(self._total, total)
 
     def arrive(self, newcomer: Newcomer) -> None:
         """Let it begin in this turn or a later one, or turn one away."""
-        dropped = self._shares.wait(newcomer, newcomer.host, self._clock.monotonic_ms())
+        dropped = self.shares.wait(newcomer, newcomer.host, self.clock.monotonic_ms())
         self._run_soon()
         if dropped is not None:
             self._refuse(dropped, "too many wait for a place")
 
     def end(self, newcomer: Newcomer) -> None:
         """Take the place, or the turn, of one that needs it no more; a repeat is harmless."""
-        self._shares.end(newcomer)
-        if self._shares.waiting:
+        self.shares.end(newcomer)
+        if self.shares.waiting:
             self._run_soon()
 
     def _run_soon(self) -> None:
         if not self._running:
             self._running = True
-            self._scheduler.call_soon(self._run)
+            self.scheduler.call_soon(self._run)
 
     def _run(self) -> None:
         self._running = False
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         for _ in range(BEGINS_MAX):
-            started = self._shares.start(now_ms)
+            started = self.shares.start(now_ms)
             if started is None:
                 self._look_later()
                 return
@@ -133,19 +124,19 @@ class AddressTurns:
                 self.evicted += 1
                 self._turn_away(started.evicted, "others wait for its place")
             started.item.begin()
-        if self._shares.waiting:
+        if self.shares.waiting:
             self._run_soon()
 
     def _look_later(self) -> None:
-        if self._shares.waiting and not self._looking:
+        if self.shares.waiting and not self._looking:
             self._looking = True
-            self._scheduler.call_later(WAITERS_LOOK_MS, self._look)
+            self.scheduler.call_later(WAITERS_LOOK_MS, self._look)
 
     def _look(self) -> None:
         self._looking = False
-        for newcomer in self._shares.tick(self._clock.monotonic_ms(), self._wait_ms_max):
-            self._refuse(newcomer, f"it has waited for {self._wait_ms_max} ms in vain")
-        if self._shares.waiting:
+        for newcomer in self.shares.tick(self.clock.monotonic_ms(), self.wait_ms_max):
+            self._refuse(newcomer, f"it has waited for {self.wait_ms_max} ms in vain")
+        if self.shares.waiting:
             self._run_soon()
 
     def _refuse(self, newcomer: Newcomer, why: str) -> None:
@@ -154,20 +145,20 @@ class AddressTurns:
 
     def _turn_away(self, newcomer: Newcomer, why: str) -> None:
         """End one; the first is logged, then at most one line each TOLD_MS, with the number."""
-        newcomer.turn_away(f"{self._what} are bounded, for each address and altogether: {why}")
+        newcomer.turn_away(f"{self.what} are bounded, for each address and altogether: {why}")
         self._untold += 1
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         if now_ms - self._told_ms < TOLD_MS:
             return
         log.warning(
             "%s turned away: %d, the last one from %s: %s; %d have a place, of which an address "
             "may have %d, and %d wait",
-            self._what,
+            self.what,
             self._untold,
             quoted(newcomer.host),
             why,
-            self._shares.held,
-            self._shares.share,
-            self._shares.waiting,
+            self.shares.held,
+            self.shares.share,
+            self.shares.waiting,
         )
         self._told_ms, self._untold = now_ms, 0

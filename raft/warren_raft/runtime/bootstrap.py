@@ -54,35 +54,30 @@ class BootstrapPlan:
     stored: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class ClusterBootstrap:
     """The process by which a node founds or joins its cluster.
 
     Invariant: the founders' disks are recorded on this node's disk before group 0 starts on it
+
+    hellos: a view of the peers' latest Hellos; stored: group 0 is on this node's disk.
     """
 
-    def __init__(
-        self,
-        config: HostConfig,
-        directory: Directory,
-        hellos: dict[NodeId, Hello],
-        stored: Callable[[], bool],
-    ) -> None:
-        """hellos: a view of the peers' latest Hellos; stored: group 0 is on this node's disk."""
-        self._config = config
-        self._directory = directory
-        self._hellos = hellos
-        self._stored = stored
-        self._callback: Callable[[BootstrapPlan], None] | None = None
-        self._asked = False
-        self._missing: tuple[NodeId, ...] | None = None
-        self._said_ms = 0
-        self._leader_heard_ms: int | None = None
+    config: HostConfig
+    directory: Directory
+    hellos: dict[NodeId, Hello]
+    stored: Callable[[], bool]
+    _callback: Callable[[BootstrapPlan], None] | None = None
+    _asked: bool = False
+    _missing: tuple[NodeId, ...] | None = None
+    _said_ms: int = 0
+    _leader_heard_ms: int | None = None
 
     # ------------------------------------------------------------ for the handshake
 
     def greeting(self, to: NodeId, boot_id: int, address: Address) -> Hello:
         """Return the Hello of this node to that one."""
-        own = self._directory.identity
+        own = self.directory.identity
         return Hello(
             PROTOCOL,
             own.cluster,
@@ -100,21 +95,21 @@ class ClusterBootstrap:
     @property
     def founders(self) -> tuple[NodeId, ...]:
         """The nodes that are to form the cluster with this one; empty when it is formed."""
-        identity = self._directory.identity
+        identity = self.directory.identity
         if identity.formed:
             return ()
-        if identity.founders and self._stored():
+        if identity.founders and self.stored():
             return tuple(sorted(identity.founders))
-        return tuple(sorted({self._config.node, *self._config.peers}))
+        return tuple(sorted({self.config.node, *self.config.peers}))
 
     def known_as(self, node: NodeId) -> int:
         """Return the disk with which that node was a founder when this one was; 0: it was not."""
-        disk = self._directory.identity.founders.get(node)
-        return int(disk, 16) if disk and self._stored() else 0
+        disk = self.directory.identity.founders.get(node)
+        return int(disk, 16) if disk and self.stored() else 0
 
     def judge(self, hello: Hello) -> str | None:
         """Return why that node cannot be in one cluster with this one; None: it can."""
-        own = self._directory.identity
+        own = self.directory.identity
         theirs = f"{hello.cluster_id:016x}" if hello.cluster_id else ""
         if theirs and own.cluster_id and theirs != own.cluster_id:
             return (
@@ -136,9 +131,9 @@ class ClusterBootstrap:
         """Call back when it is decided how to start group 0."""
         assert not self._asked, "begin is called once"
         self._asked = True
-        identity = self._directory.identity
+        identity = self.directory.identity
         self._callback = callback
-        if self._stored():
+        if self.stored():
             self._decide(
                 BootstrapPlan(False, tuple(sorted({identity.node, *identity.founders})), True)
             )
@@ -156,9 +151,9 @@ class ClusterBootstrap:
         """Decide if possible; called after every new Hello and periodically."""
         if self._callback is None:
             return
-        own = self._directory.identity
+        own = self.directory.identity
         waited_ms = 0 if self._leader_heard_ms is None else now_ms - self._leader_heard_ms
-        lost = [h.node for h in self._hellos.values() if h.known_as not in (0, int(own.disk, 16))]
+        lost = [h.node for h in self.hellos.values() if h.known_as not in (0, int(own.disk, 16))]
         if lost:
             log.warning(
                 "%s: %s has founded the cluster with another disk of this node: what that held is "
@@ -168,12 +163,12 @@ class ClusterBootstrap:
             )
         if (
             lost
-            or any(hello.formed for hello in self._hellos.values())
-            or waited_ms > self._config.suspect_after_ms
+            or any(hello.formed for hello in self.hellos.values())
+            or waited_ms > self.config.suspect_after_ms
         ):
             self._join()
             return
-        missing = tuple(sorted(self._config.peers.keys() - self._hellos.keys()))
+        missing = tuple(sorted(self.config.peers.keys() - self.hellos.keys()))
         if not missing:
             self._found()
         elif missing != self._missing or now_ms - self._said_ms >= REMIND_MS:
@@ -196,14 +191,14 @@ class ClusterBootstrap:
             self._leader_heard_ms = now_ms
 
     def _join(self) -> None:
-        known = set(self._hellos) | self._config.peers.keys()
-        own = self._directory.identity.node
+        known = set(self.hellos) | self.config.peers.keys()
+        own = self.directory.identity.node
         log.info("%s: joins the cluster of %s", own, ", ".join(sorted(known)) or "no known node")
         self._decide(BootstrapPlan(True, tuple(sorted(known | {own}))))
 
     def _found(self) -> None:
-        own = self._directory.identity
-        disks = {node: f"{self._hellos[node].disk:016x}" for node in self._config.peers}
+        own = self.directory.identity
+        disks = {node: f"{self.hellos[node].disk:016x}" for node in self.config.peers}
         if not self.change(founders={**disks, own.node: own.disk}):
             return
         voters = tuple(sorted({own.node, *disks}))
@@ -227,17 +222,17 @@ class ClusterBootstrap:
 
     def committed(self, entries: Sequence[Entry]) -> None:
         """Mark the cluster formed: these entries of group 0 (none: a snapshot) are committed."""
-        identity = self._directory.identity
+        identity = self.directory.identity
         if identity.formed and identity.cluster_id:
             return
-        found = next((h.cluster_id for h in self._hellos.values() if h.formed and h.cluster_id), 0)
+        found = next((h.cluster_id for h in self.hellos.values() if h.formed and h.cluster_id), 0)
         if entries and entries[0].index == 1:
             found = (entries[0].time_ms << 20 | entries[0].term & 0xFFFFF) & 0xFFFFFFFFFFFFFFFF
         self.change(formed=True, cluster_id=f"{found:016x}" if found else identity.cluster_id)
 
     def met(self, hello: Hello, address: Address, now_ms: int) -> None:
         """Take a new connection's Hello into account; `hellos` has it already."""
-        own = self._directory.identity
+        own = self.directory.identity
         if own.peers.get(hello.node) != address:
             self.change(peers={**own.peers, hello.node: address})
         if own.formed and not own.cluster_id:
@@ -246,17 +241,17 @@ class ClusterBootstrap:
 
     def forget(self, node: NodeId) -> None:
         """Forget a node that is no longer a peer."""
-        peers = dict(self._directory.identity.peers)
+        peers = dict(self.directory.identity.peers)
         if peers.pop(node, None) is not None:
             self.change(peers=peers)
 
     def change(self, **fields: object) -> bool:
         """Durably change the node's identity; False: there is no space, try again later."""
         try:
-            self._directory.change(**fields)
+            self.directory.change(**fields)
         except OSError as error:
             if not is_full(error):
-                raise WriteFailed(self._directory.path, error) from error
-            log.warning("%s: no space in %s", self._config.node, self._directory.path)
+                raise WriteFailed(self.directory.path, error) from error
+            log.warning("%s: no space in %s", self.config.node, self.directory.path)
             return False
         return True

@@ -11,11 +11,9 @@ class Clock(Protocol):
 
     def monotonic_ms(self) -> int:
         """Return milliseconds since an arbitrary moment; for delays."""
-        ...
 
     def epoch_ms(self) -> int:
         """Return milliseconds since the epoch; for the stamps of entries."""
-        ...
 
 
 class SystemClock:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -94,6 +95,7 @@ class LoopTimer:
             self._loop._timer_advanced(self)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class WatchedSocket:
     """A file descriptor the loop watches.
 
@@ -101,33 +103,22 @@ class WatchedSocket:
               None: the exception ends the loop
     """
 
-    __slots__ = ("_loop", "events", "fd", "on_error", "readable", "writable")
-
-    def __init__(
-        self,
-        loop: Loop,
-        fd: int,
-        readable: Callable[[], None],
-        writable: Callable[[], None] | None,
-        on_error: Callable[[Exception], None] | None,
-        events: int,
-    ) -> None:
-        self._loop = loop
-        self.fd = fd
-        self.readable = readable
-        self.writable = writable
-        self.on_error = on_error
-        self.events = events
+    loop: Loop
+    fd: int
+    readable: Callable[[], None]
+    writable: Callable[[], None] | None
+    on_error: Callable[[Exception], None] | None
+    events: int
 
     def watch(self, events: int) -> None:
         """Wait for READ, WRITE, both or neither from now on."""
         if events != self.events:
             self.events = events
-            self._loop._epoll.modify(self.fd, events)
+            self.loop._epoll.modify(self.fd, events)
 
     def close(self) -> None:
         """Stop watching; call it before the descriptor is closed."""
-        self._loop._unregister(self)
+        self.loop._unregister(self)
 
 
 class Loop:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from warren_raft.runtime.snapshots import Transfers
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("warren.raft")
 
 
+@dataclass(eq=False, repr=False)
 class LostEntries:
     """The handling of lost entries: do without them where possible; repair continues to ask.
 
@@ -31,38 +33,26 @@ class LostEntries:
     Applied, and the state refers to it: this cannot be repaired. It is logged once; its file is
     skipped, so that the other files are rewritten; and the transfer of a snapshot that refers to it
     is postponed, because a group that sends one takes no other, and would never release anything.
+
+    touch       have the group's Ready taken
+    is_damaged  whether an entry is still damaged: a rewrite that began before may have moved it
     """
 
-    def __init__(
-        self,
-        own: NodeId,
-        store: LogStore,
-        groups: dict[GroupId, Group],
-        transfers: Transfers,
-        epoch_ms: Callable[[], int],
-        touch: Callable[[Group], None],
-        lacks: Callable[[GroupId, Index], bool],
-    ) -> None:
-        """Construct it without lost entries.
-
-        touch  have the group's Ready taken
-        lacks  whether an entry is still damaged: a rewrite that began before may have moved it
-        """
-        self._own = own
-        self._store = store
-        self._groups = groups
-        self._transfers = transfers
-        self._epoch_ms = epoch_ms
-        self._touch = touch
-        self._lacks = lacks
-        self._reported: dict[GroupId, list[Index]] = {}
-        self._said: dict[GroupId, set[Index]] = {}
+    own: NodeId
+    store: LogStore
+    groups: dict[GroupId, Group]
+    transfers: Transfers
+    epoch_ms: Callable[[], int]
+    touch: Callable[[Group], None]
+    is_damaged: Callable[[GroupId, Index], bool]
+    _reported: dict[GroupId, list[Index]] = field(default_factory=dict)
+    _said: dict[GroupId, set[Index]] = field(default_factory=dict)
 
     def report(self, group: Group, index: Index) -> None:
         """Handle an entry that no reachable member has."""
         if index > group.applied:
-            group.node.entry_lost(index, self._epoch_ms())
-            self._touch(group)
+            group.node.entry_lost(index, self.epoch_ms())
+            self.touch(group)
         else:
             self._reported.setdefault(group.id, []).append(index)
 
@@ -74,26 +64,26 @@ class LostEntries:
         """Decide about the reported entries; the live entries are computed once per group."""
         reported, self._reported = self._reported, {}
         for number, indexes in reported.items():
-            group = self._groups.get(number)
+            group = self.groups.get(number)
             if group is not None:
                 live = group.machine.live_indexes(group.state)
                 for index in indexes:
                     # 1. A rewrite has read the entry.  2. Its old place is damaged, and no other
                     # member has it.  3. The rewrite ends: it lies whole in the new file.
                     # Replayed by tests/raft/runtime/test_lost_entries.py
-                    if not self._lacks(number, index):
+                    if not self.is_damaged(number, index):
                         continue
-                    self._transfers.put_off(group, index)
+                    self.transfers.put_off(group, index)
                     self._decide(group, index, live)
 
     def _decide(self, group: Group, index: Index, live: Sequence[Index]) -> None:
         at = bisect_left(live, index)
         if at == len(live) or live[at] != index:
             group.lost = max(group.lost, index)
-            self._store.compactor.snapshots_damaged.add(group.id)
+            self.store.compactor.snapshots_damaged.add(group.id)
             return
         file = group.store.log.place(index).file
-        self._store.compactor.left.add(file)
+        self.store.compactor.left.add(file)
         said = self._said.setdefault(group.id, set())
         if index not in said:
             said.add(index)
@@ -102,8 +92,8 @@ class LostEntries:
                 "needs it, and no reachable member has it. Reads of it in that group keep waiting; "
                 "everything else continues. Start the members that are down, or restore the file "
                 "from a copy while this node is stopped; else purge or delete the queue",
-                self._own,
+                self.own,
                 index,
                 group.id,
-                self._store.log_files.path_of(file),
+                self.store.log_files.path_of(file),
             )

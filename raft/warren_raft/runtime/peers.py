@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from warren_raft.core.raft_node import RaftNode
+from warren_raft.runtime.clock import Clock
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.failure_detector import FailureDetector, News
 from warren_raft.runtime.group import Group
@@ -22,6 +24,7 @@ SECOND_SUSPICIONS = 2
 """A process refused as a node's second one for this multiple of `suspect_after_ms` ends."""
 
 
+@dataclass(eq=False, repr=False)
 class Peers:
     """The known peers: which are suspected, and which process of each connected last.
 
@@ -29,44 +32,42 @@ class Peers:
     to it.
     Invariant: a group's core suspects exactly those of its members that are `silent`, except peers
     that were added and have not connected yet
+
+    groups: a view of the host's groups; touch: have the group's Ready taken.
     """
 
-    def __init__(
-        self,
-        config: HostConfig,
-        loop: Loop,
-        transport: Transport,
-        groups: dict[GroupId, Group],
-        observer: Observer,
-        touch: Callable[[Group], None],
-    ) -> None:
-        """groups: a view of the host's groups; touch: have the group's Ready taken."""
-        self._config = config
-        self._loop = loop
-        self._clock = loop.clock
-        self._transport = transport
-        self._groups = groups
-        self._observer = observer
-        self._touch = touch
+    config: HostConfig
+    loop: Loop
+    transport: Transport
+    groups: dict[GroupId, Group]
+    observer: Observer
+    touch: Callable[[Group], None]
+    _boots: dict[NodeId, int] = field(default_factory=dict)
+    _second: dict[NodeId, tuple[int, int]] = field(default_factory=dict)
+    _twins: dict[NodeId, tuple[int, int]] = field(default_factory=dict)
+    hellos: dict[NodeId, Hello] = field(default_factory=dict)
+    stopped: bool = False
+    _clock: Clock = field(init=False)
+    _detector: FailureDetector = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._clock = self.loop.clock
         self._detector = FailureDetector(
-            config.suspect_after_ms, config.disconnect_grace_ms, loop.clock.monotonic_ms()
+            self.config.suspect_after_ms,
+            self.config.disconnect_grace_ms,
+            self._clock.monotonic_ms(),
         )
-        self._boots: dict[NodeId, int] = {}
-        self._second: dict[NodeId, tuple[int, int]] = {}
-        self._twins: dict[NodeId, tuple[int, int]] = {}
-        self.hellos: dict[NodeId, Hello] = {}
-        self.stopped = False
 
     # ------------------------------------------------------------ the peers
 
     def add(self, node: NodeId, address: Address) -> None:
         """Add a node whose address became known, or changed."""
         self._detector.add(node, self._clock.monotonic_ms())
-        self._transport.add_peer(node, address)
+        self.transport.add_peer(node, address)
 
     def remove(self, node: NodeId) -> None:
         """Forget a peer."""
-        self._transport.remove_peer(node)
+        self.transport.remove_peer(node)
         self._detector.remove(node)
         self._boots.pop(node, None)
         self._second.pop(node, None)
@@ -76,10 +77,10 @@ class Peers:
 
     def _tell_groups(self, node: NodeId, tell: Callable[[RaftNode, NodeId, TimeMs], None]) -> None:
         now = self._clock.epoch_ms()
-        for group in list(self._groups.values()):
+        for group in list(self.groups.values()):
             if group.concerns(node):
                 tell(group.node, node, now)
-                self._touch(group)
+                self.touch(group)
 
     def suspected(self, node: NodeId) -> bool:
         """Return whether a peer is suspected; this node itself never is."""
@@ -107,7 +108,7 @@ class Peers:
         group.members = node.membership
         now = self._clock.epoch_ms()
         for member in group.members.voters + group.members.learners:
-            if member != self._config.node:
+            if member != self.config.node:
                 silent = self.silent(member)
                 if silent and member not in node.suspected:
                     node.peer_suspected(member, now)
@@ -118,7 +119,7 @@ class Peers:
 
     def beat(self) -> None:
         """Send heartbeats and check for suspicions, once per heartbeat interval."""
-        for node, heard_ms in self._transport.heartbeat():
+        for node, heard_ms in self.transport.heartbeat():
             self._detector.heard(node, heard_ms)
         self._check()
 
@@ -129,22 +130,22 @@ class Peers:
     def _tell(self, news: list[tuple[NodeId, News]]) -> None:
         for node, what in news:
             suspected = what is News.SUSPECTED
-            log.info("%s: node %s is %s", self._config.node, node, what.value)
+            log.info("%s: node %s is %s", self.config.node, node, what.value)
             if what is News.GONE:
-                self._observer.peer_gone(node)
+                self.observer.peer_gone(node)
                 continue
             tell = RaftNode.peer_suspected if suspected else RaftNode.peer_connected
             self._tell_groups(node, tell)
             if suspected:
-                self._loop.call_later(self._config.suspect_after_ms, partial(self._renew, node))
-                self._observer.peer_suspected(node)
+                self.loop.call_later(self.config.suspect_after_ms, partial(self._renew, node))
+                self.observer.peer_suspected(node)
             else:
-                self._transport.heard_again(node)
-                self._observer.peer_back(node)
+                self.transport.heard_again(node)
+                self.observer.peer_back(node)
 
     def _renew(self, node: NodeId) -> None:
         if not self.stopped and self._detector.suspected(node):
-            self._transport.renew(node)
+            self.transport.renew(node)
 
     # ------------------------------------------------------------ events of the transport
 
@@ -164,7 +165,7 @@ class Peers:
         known = self.hellos.get(node)
         if known is None or known.boot_id == hello.boot_id or known.disk != hello.disk:
             return
-        if self._transport.up(node) and not self._detector.suspected(node):
+        if self.transport.up(node) and not self._detector.suspected(node):
             boot_id, since_ms = self._twins.get(node, (0, 0))
             if boot_id != hello.boot_id:
                 since_ms = self._clock.monotonic_ms()
@@ -173,7 +174,7 @@ class Peers:
                 f"another process of node {node!r} is connected, with a copy of its data "
                 "directory; stop one of the two: a further node needs an empty directory and a "
                 "name of its own",
-                self._transport.heard_ms(node) > since_ms,
+                self.transport.heard_ms(node) > since_ms,
             )
 
     def met(self, hello: Hello) -> None:
@@ -191,18 +192,18 @@ class Peers:
         self._tell_groups(node, RaftNode.peer_restarted if restarted else RaftNode.peer_connected)
         news = self._detector.connected(node, self._clock.monotonic_ms())
         if old is not None and restarted:
-            self._observer.peer_restarted(node, old, boot_id)
-        self._observer.peer_up(node, boot_id)
+            self.observer.peer_restarted(node, old, boot_id)
+        self.observer.peer_up(node, boot_id)
         for back, _ in news:
-            log.info("%s: node %s is back", self._config.node, back)
-            self._observer.peer_back(back)
+            log.info("%s: node %s is back", self.config.node, back)
+            self.observer.peer_back(back)
 
     def on_down(self, node: NodeId) -> None:
         """See TransportOwner."""
         grace = self._detector.disconnected(node, self._clock.monotonic_ms())
         if grace is not None:
-            self._loop.call_later(grace, self._check)
-        self._observer.peer_down(node)
+            self.loop.call_later(grace, self._check)
+        self.observer.peer_down(node)
 
     def on_refused(self, node: NodeId) -> None:
         """See TransportOwner."""
@@ -218,12 +219,12 @@ class Peers:
         """
         now = self._clock.monotonic_ms()
         since, last = self._second.get(node, (now, now))
-        if now - last > max(self._config.suspect_after_ms, 4 * self._config.reconnect_ms_max):
+        if now - last > max(self.config.suspect_after_ms, 4 * self.config.reconnect_ms_max):
             since = now
         self._second[node] = since, now
-        if now - since >= SECOND_SUSPICIONS * self._config.suspect_after_ms:
+        if now - since >= SECOND_SUSPICIONS * self.config.suspect_after_ms:
             raise DirectoryRefused(
-                self._config.data_dir,
+                self.config.data_dir,
                 f"node {node} is connected with another process that has a copy of it",
                 "stop that one, or give this node an empty directory and a name of its own",
             )
@@ -237,7 +238,7 @@ class Peers:
         No directory that was removed is taken back, so one peer's word is enough.
         """
         raise DirectoryRefused(
-            self._config.data_dir,
+            self.config.data_dir,
             f"this node was removed from the cluster with it, says node {node}",
             "empty it to let the node join as a new one, or take the node out of service",
         )

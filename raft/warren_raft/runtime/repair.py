@@ -53,6 +53,7 @@ class _Wanted:
     said_ms: int | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Repair:
     """Requests to other members, one after the other; answers are checked, served and rewritten.
 
@@ -65,39 +66,26 @@ class Repair:
 
     Invariant: an entry that is wanted is in `_unasked`, its turn in this round has not come; or in
     `_asking`, the last member asked has not answered; or its round has ended without success
+
+    send       with this turn's messages
+    touch      have the group's Ready taken
+    not_found  called with an entry that no reachable member has
     """
 
-    def __init__(
-        self,
-        own: NodeId,
-        store: LogStore,
-        groups: dict[GroupId, Group],
-        send: Callable[[AnyRaftMessage], None],
-        connected: Callable[[NodeId], bool],
-        touch: Callable[[Group], None],
-        now_ms: Callable[[], int],
-        lost: Callable[[Group, Index], None],
-    ) -> None:
-        """Construct it without damaged entries.
-
-        send   with this turn's messages
-        touch  have the group's Ready taken
-        lost   called with an entry that no reachable member has
-        """
-        self._own = own
-        self._store = store
-        self._groups = groups
-        self._send = send
-        self._connected = connected
-        self._touch = touch
-        self._now_ms = now_ms
-        self._lost = lost
-        self._wanted: dict[Key, _Wanted] = {}
-        self._unasked: dict[Key, None] = {}
-        self._asking: set[Key] = set()
-        self._lines: dict[int, int] = {}
-        self._rewritten_ms = 0
-        self.healed = 0
+    own: NodeId
+    store: LogStore
+    groups: dict[GroupId, Group]
+    send: Callable[[AnyRaftMessage], None]
+    is_connected: Callable[[NodeId], bool]
+    touch: Callable[[Group], None]
+    monotonic_ms: Callable[[], int]
+    not_found: Callable[[Group, Index], None]
+    _wanted: dict[Key, _Wanted] = field(default_factory=dict)
+    _unasked: dict[Key, None] = field(default_factory=dict)
+    _asking: set[Key] = field(default_factory=set)
+    _lines: dict[int, int] = field(default_factory=dict)
+    _rewritten_ms: int = 0
+    healed: int = 0
 
     @property
     def wanted(self) -> int:
@@ -110,11 +98,11 @@ class Repair:
         if key in self._wanted:
             return True
         try:
-            store = self._store.groups[damage.group]
+            store = self.store.groups[damage.group]
             length = store.log.place(damage.index).length
         except KeyError:
             return True  # released since
-        if damage.group not in self._groups:
+        if damage.group not in self.groups:
             # It is being started, or will be: what needs the entry then reads it again.
             return log_identity.has_others(damage.group, store.created)
         if store.healed(damage.index) is not None:
@@ -123,7 +111,7 @@ class Repair:
             return False
         named = self._names(damage.file)
         if named:
-            log.error("%s: %s: requesting it from the other members", self._own, damage)
+            log.error("%s: %s: requesting it from the other members", self.own, damage)
         self._wanted[key] = _Wanted(damage, length, named)
         self._unasked[key] = None
         self._ask_some()
@@ -133,8 +121,8 @@ class Repair:
         """Return whether the log is to name one more damaged entry of that file."""
         lines = self._lines[file] = self._lines.get(file, 0) + 1
         if lines == LINES_PER_FILE_MAX + 1:
-            path = self._store.log_files.path_of(file)
-            log.error("%s: more entries of %s are damaged: not all are named", self._own, path)
+            path = self.store.log_files.path_of(file)
+            log.error("%s: more entries of %s are damaged: not all are named", self.own, path)
         return lines <= LINES_PER_FILE_MAX
 
     def awaits(self, group: GroupId, index: Index) -> bool:
@@ -168,19 +156,19 @@ class Repair:
     # ------------------------------------------------------------ asking
 
     def _others(self, group: GroupId) -> list[NodeId]:
-        found = self._groups.get(group)
+        found = self.groups.get(group)
         if found is None or found.volatile:
             return []
         members = found.node.membership
         leader = found.node.leader
-        others = {*members.voters, *members.learners} - {self._own}
-        if leader is not None and leader != self._own:
+        others = {*members.voters, *members.learners} - {self.own}
+        if leader is not None and leader != self.own:
             others.add(leader)  # also when the damaged entry is the CONFIG that names it
         return sorted(others, key=lambda node: (node != leader, node))
 
     def beat(self) -> None:
         """Repeat requests that are due, and rewrite the files of repaired entries."""
-        now = self._now_ms()
+        now = self.monotonic_ms()
         due = [key for key in self._wanted if key not in self._unasked]
         for key in due:
             wanted = self._wanted.get(key)
@@ -199,8 +187,8 @@ class Repair:
         self._rewrite()
 
     def _still_needed(self, key: Key, wanted: _Wanted) -> bool:
-        store = self._store.groups.get(key[0])
-        if store is None or key[0] not in self._groups:
+        store = self.store.groups.get(key[0])
+        if store is None or key[0] not in self.groups:
             return False
         try:
             place = store.log.place(key[1])
@@ -221,27 +209,27 @@ class Repair:
     def _ask(self, key: Key, wanted: _Wanted) -> None:
         """Ask the next member, or give other entries their turn when all reachable were asked."""
         self._unasked.pop(key, None)
-        wanted.at_ms = self._now_ms()
+        wanted.at_ms = self.monotonic_ms()
         for node in self._others(key[0]):
-            if node not in wanted.asked and self._connected(node):
+            if node not in wanted.asked and self.is_connected(node):
                 wanted.asked.append(node)
                 wanted.ever.add(node)
                 self._asking.add(key)
-                term = self._groups[key[0]].node.term
-                self._send(EntryWanted(key[0], self._own, node, term, key[1], wanted.damage.term))
+                term = self.groups[key[0]].node.term
+                self.send(EntryWanted(key[0], self.own, node, term, key[1], wanted.damage.term))
                 return
         self._asking.discard(key)
         self._in_vain(key, wanted)
 
     def _in_vain(self, key: Key, wanted: _Wanted) -> None:
-        now = self._now_ms()
+        now = self.monotonic_ms()
         if wanted.said_ms is None or now - wanted.said_ms >= SAY_AGAIN_MS:
             wanted.said_ms = now
             if wanted.named:
-                log.warning("%s: no reachable member has it: %s", self._own, wanted.damage)
-        group = self._groups.get(key[0])
+                log.warning("%s: no reachable member has it: %s", self.own, wanted.damage)
+        group = self.groups.get(key[0])
         if wanted.asked and group is not None:
-            self._lost(group, key[1])
+            self.not_found(group, key[1])
 
     # ------------------------------------------------------------ answering
 
@@ -250,15 +238,15 @@ class Repair:
         if isinstance(message, EntryIs):
             self._heard(message)
         else:
-            self._answer(self._groups.get(message.group), message)
+            self._answer(self.groups.get(message.group), message)
 
     def _answer(self, group: Group | None, message: EntryWanted) -> None:
         entry = None if group is None else self._find(group, message.index, message.entry_term)
-        head = message.group, self._own, message.sender, message.term
+        head = message.group, self.own, message.sender, message.term
         if entry is None:
-            self._send(EntryIs(*head, message.index, 0, EntryKind.NOOP, 0, b""))
+            self.send(EntryIs(*head, message.index, 0, EntryKind.NOOP, 0, b""))
         else:
-            self._send(
+            self.send(
                 EntryIs(*head, entry.index, entry.term, entry.kind, entry.time_ms, entry.data)
             )
 
@@ -295,13 +283,13 @@ class Repair:
                 message.time_ms,
                 message.data,
             )
-            self._store.groups[message.group].heal(entry)
-            self._store.compactor.damaged.add(damage.file)  # it may have been skipped
+            self.store.groups[message.group].heal(entry)
+            self.store.compactor.damaged.add(damage.file)  # it may have been skipped
             self.healed += 1
             if wanted.named:
                 log.warning(
                     "%s: entry %s of group %s received from %s; rewriting %s",
-                    self._own,
+                    self.own,
                     message.index,
                     message.group,
                     message.sender,
@@ -312,18 +300,18 @@ class Repair:
 
     def _done(self, key: Key) -> None:
         wanted = self._forget(key)
-        self._store.compactor.left.discard(wanted.damage.file)
-        found = self._groups.get(key[0])
+        self.store.compactor.left.discard(wanted.damage.file)
+        found = self.groups.get(key[0])
         if found is not None:
-            self._touch(found)
+            self.touch(found)
         for call in wanted.calls:
             call()
 
     def _rewrite(self) -> None:
         """Rewrite damaged files, once all known damage in them is repaired."""
-        store = self._store
+        store = self.store
         damaged = store.compactor.damaged
-        now = self._now_ms()
+        now = self.monotonic_ms()
         pressing = damaged or store.compactor.manifest_damaged
         if not pressing or store.compactor.busy or now - self._rewritten_ms < REWRITE_AGAIN_MS:
             return

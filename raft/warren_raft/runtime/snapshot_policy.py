@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from warren_raft.index_set import Indexes
 from warren_raft.runtime.config import HostConfig
@@ -127,43 +128,35 @@ def take_now(group: Group) -> Snapshot | None:
     return take(group, group.machine.live_indexes(group.state), members)
 
 
+@dataclass(eq=False, repr=False)
 class SnapshotPolicy:
     """The policy: looks at groups when a WAL file is complete, else every two seconds.
 
     It looks at those that have applied entries since its last look: for the others nothing has
     changed, so that 10,000 idle groups cost nothing. It does nothing on a node on which nothing was
     written since.
+
+    applied: groups that have applied entries; those that were looked at are taken out.
+    `_declined` are large ones of these to which the last look, between two files, gave no
+    snapshot: they are looked at again when a file is complete, which takes less of them.
     """
 
-    def __init__(
-        self,
-        store: LogStore,
-        groups: dict[GroupId, Group],
-        applied: dict[GroupId, None],
-        loop: Loop,
-        config: HostConfig,
-    ) -> None:
-        """applied: groups that have applied entries; those that were looked at are taken out.
-
-        `_declined` are large ones of these to which the last look, between two files, gave no
-        snapshot: they are looked at again when a file is complete, which takes less of them.
-        """
-        self._applied = applied
-        self._store = store
-        self._groups = groups
-        self._loop = loop
-        self._config = config
-        self._closed = True  # files of the earlier process are complete
-        self._asked = False
-        self._missed = False  # a look was due during a cycle, and follows it
-        self._put_off = False  # a group is to be looked at when its snapshot has been sent
-        self._declined: dict[GroupId, None] = {}
-        self._looked_ms: int | None = None
-        self._batches = 0
-        self._bytes = 0
-        self._pressed = False
-        self._batches_reclaimed = -1
-        self.stopped = False
+    store: LogStore
+    groups: dict[GroupId, Group]
+    applied: dict[GroupId, None]
+    loop: Loop
+    config: HostConfig
+    _closed: bool = True  # files of the earlier process are complete
+    _asked: bool = False
+    _missed: bool = False  # a look was due during a cycle, and follows it
+    _put_off: bool = False  # a group is to be looked at when its snapshot has been sent
+    _declined: dict[GroupId, None] = field(default_factory=dict)
+    _looked_ms: int | None = None
+    _batches: int = 0
+    _bytes: int = 0
+    _pressed: bool = False
+    _batches_reclaimed: int = -1
+    stopped: bool = False
 
     def file_closed(self) -> None:
         """Look at the groups soon: a WAL file is complete."""
@@ -178,26 +171,26 @@ class SnapshotPolicy:
         written, and half of the batch was written to new files before what it finds is a spare one.
         Replayed by tests/raft/runtime/test_large_entries.py
         """
-        if group.freed >= self._config.wal_file_bytes:
+        if group.freed >= self.config.wal_file_bytes:
             group.freed = 0
             self._ask()
 
     def _ask(self) -> None:
         if not self._asked:
             self._asked = True
-            self._loop.call_later(0, self._look)
+            self.loop.call_later(0, self._look)
 
     def beat(self, now_ms: int) -> None:
         """Look at the groups when that is due; once per heartbeat interval, monotonic clock."""
         if self._looked_ms is None:
             self._looked_ms = now_ms
-        self._store.look(now_ms)
-        if self._store.compactor.snapshots_damaged or self._missed:
+        self.store.look(now_ms)
+        if self.store.compactor.snapshots_damaged or self._missed:
             self._ask()
-        wal = self._store.wal
+        wal = self.store.wal
         due = self._put_off or self._batches != wal.batches
         # What is found to be dead becomes spare files, so the sooner the fewer new ones are begun.
-        fast = wal.bytes_written - self._bytes >= self._config.wal_file_bytes // 4
+        fast = wal.bytes_written - self._bytes >= self.config.wal_file_bytes // 4
         if due and now_ms - self._looked_ms >= (LOOK_FAST_MS if fast else LOOK_EVERY_MS):
             self._looked_ms = now_ms
             self._batches, self._bytes = wal.batches, wal.bytes_written
@@ -206,7 +199,7 @@ class SnapshotPolicy:
     def reclaim(self) -> None:
         """Free at once what can be freed: the disk is low on space. May be repeated."""
         self._pressed = True
-        self._store.space_is_low()
+        self.store.space_is_low()
         self._ask()
 
     def _reclaim(self) -> None:
@@ -215,25 +208,25 @@ class SnapshotPolicy:
         A file cannot be retired as long as it is written to.
         """
         self._pressed = False
-        found = [(dead_bytes(group), number) for number, group in self._groups.items()]
+        found = [(dead_bytes(group), number) for number, group in self.groups.items()]
         worth = sorted((each for each in found if each[0] >= RECLAIM_BYTES_MIN), reverse=True)
         taken = [
             snapshot
             for _, number in worth[:RECLAIM_GROUPS_MAX]
-            if (snapshot := take_now(self._groups[number])) is not None
+            if (snapshot := take_now(self.groups[number])) is not None
         ]
         if taken:
             total = sum(dead for dead, _ in worth[:RECLAIM_GROUPS_MAX])
             log.warning(
                 "low disk space: taking snapshots of %d groups to free %d bytes", len(taken), total
             )
-            if self._store.wal.newest_bytes:
-                self._store.wal.roll()
+            if self.store.wal.newest_bytes:
+                self.store.wal.roll()
                 self._closed = True
-        elif self._batches_reclaimed == self._store.wal.batches:
+        elif self._batches_reclaimed == self.store.wal.batches:
             return  # nothing was written since the last time
-        self._batches_reclaimed = self._store.wal.batches
-        self._store.compactor.run(taken, self._done)
+        self._batches_reclaimed = self.store.wal.batches
+        self.store.compactor.run(taken, self._done)
 
     def _look(self) -> None:
         self._asked = False
@@ -241,7 +234,7 @@ class SnapshotPolicy:
         # acknowledged meanwhile, and nothing is written after that.  3. Without this look the queue
         # keeps its space until something is.
         # Replayed by tests/raft/runtime/test_snapshot_policy.py
-        self._missed = self._store.compactor.busy
+        self._missed = self.store.compactor.busy
         if self.stopped or self._missed:
             return
         if self._pressed and not self._closed:
@@ -249,30 +242,30 @@ class SnapshotPolicy:
             return
         closed, self._closed = self._closed, False
         taken, mostly = self._due(closed)
-        wal = self._store.wal
-        if mostly and not closed and wal.newest_bytes > self._config.wal_file_bytes // 4:
+        wal = self.store.wal
+        if mostly and not closed and wal.newest_bytes > self.config.wal_file_bytes // 4:
             # Most of what some group holds is dead, so most of the newest file may be, too:
             # complete it, or it stays for as long as nothing is published.
             wal.roll()
             self._closed = True
         if taken or closed:
-            self._store.compactor.run(taken, self._done)
+            self.store.compactor.run(taken, self._done)
 
     def _due(self, closed: bool) -> tuple[list[Snapshot], bool]:
         """Return the snapshots that are worth their cost, and those that replace damaged ones.
 
         And whether the newest file may be dead mostly, as what some group holds, or damaged.
         """
-        damaged = self._store.compactor.snapshots_damaged
+        damaged = self.store.compactor.snapshots_damaged
         taken = []
         mostly = False
         self._put_off = False
-        numbers = {*self._applied, *damaged}
+        numbers = {*self.applied, *damaged}
         if closed:
             numbers |= self._declined.keys()
             self._declined.clear()
         for number in sorted(numbers):
-            group = self._groups.get(number)
+            group = self.groups.get(number)
             # 1. A member was late, and is sent a snapshot.  2. All of a queue is acknowledged
             # meanwhile, and nothing is written after that.  3. Without another look the queue keeps
             # its space until something is.
@@ -280,10 +273,10 @@ class SnapshotPolicy:
             if group is not None and group.sending:
                 self._put_off = True
             else:
-                self._applied.pop(number, None)
+                self.applied.pop(number, None)
             if group is None:
                 continue
-            snapshot = due_snapshot(group, closed, self._config)
+            snapshot = due_snapshot(group, closed, self.config)
             if snapshot is None and not closed and is_large(group):
                 self._declined[number] = None
             if snapshot is None and number in damaged:
@@ -299,9 +292,9 @@ class SnapshotPolicy:
         # one, with the settlement of its claim.  2. That frees two files.  3. The next batch is
         # written to what was begun. So that is left as it is, and a spare file follows it.
         # Replayed by tests/raft/runtime/test_large_entries.py
-        wal = self._store.wal
-        barely = wal.newest_bytes < self._config.wal_file_bytes // BARELY_BEGUN_SHARE
-        if barely and wal.newest_grows and self._store.spares.count:
+        wal = self.store.wal
+        barely = wal.newest_bytes < self.config.wal_file_bytes // BARELY_BEGUN_SHARE
+        if barely and wal.newest_grows and self.store.spares.count:
             wal.roll()
         if self._closed or self._pressed or self._missed:
             self._ask()

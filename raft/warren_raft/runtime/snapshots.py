@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -62,42 +62,36 @@ class MemberProgress(MemberState):
     of_bytes: int = 0
 
 
+@dataclass(eq=False, repr=False)
 class Transfers:
     """All snapshot transfers to and from this node.
 
     A group that sends one releases no entries meanwhile. Receiving: live entries are written to the
     log as they arrive; when all are received they are synced, then the snapshot is written, then
     log, machine and core continue after it. A crash in between leaves the old state or the new one.
+
+    send      with this turn's messages
+    touch     have the group's Ready taken
+    restored  called with a group after its state was replaced
+    awaits    whether an entry is damaged here and not repaired yet
     """
 
-    def __init__(
-        self,
-        store: LogStore,
-        own: NodeId,
-        send: Callable[[AnyRaftMessage], None],
-        touch: Callable[[Group], None],
-        restored: Callable[[Group], None],
-        awaits: Callable[[GroupId, Index], bool],
-    ) -> None:
-        """Construct it without transfers.
+    store: LogStore
+    own: NodeId
+    send: Callable[[AnyRaftMessage], None]
+    touch: Callable[[Group], None]
+    restored: Callable[[Group], None]
+    awaits: Callable[[GroupId, Index], bool]
+    _outgoing: dict[tuple[GroupId, NodeId], tuple[Group, OutgoingSnapshot]] = field(
+        default_factory=dict
+    )
+    _incoming: dict[GroupId, Incoming] = field(default_factory=dict)
+    _came: dict[GroupId, tuple[Group, int]] = field(default_factory=dict)
+    _installing: set[GroupId] = field(default_factory=set)
+    _refused: dict[GroupId, tuple[SnapshotKey, int]] = field(default_factory=dict)
+    _later: dict[tuple[GroupId, NodeId], tuple[Group, Index]] = field(default_factory=dict)
 
-        send      with this turn's messages
-        touch     have the group's Ready taken
-        restored  called with a group after its state was replaced
-        awaits    whether an entry is damaged here and not repaired yet
-        """
-        self._store = store
-        self._own = own
-        self._send = send
-        self._touch = touch
-        self._restored = restored
-        self._awaits = awaits
-        self._outgoing: dict[tuple[GroupId, NodeId], tuple[Group, OutgoingSnapshot]] = {}
-        self._incoming: dict[GroupId, Incoming] = {}
-        self._came: dict[GroupId, tuple[Group, int]] = {}
-        self._installing: set[GroupId] = set()
-        self._refused: dict[GroupId, tuple[SnapshotKey, int]] = {}
-        self._later: dict[tuple[GroupId, NodeId], tuple[Group, Index]] = {}
+    def __post_init__(self) -> None:
         """Followers with a transfer postponed until another snapshot exists without the entry."""
 
     def sending(self, group: GroupId) -> bool:
@@ -127,14 +121,14 @@ class Transfers:
             return
         self._later.pop((group.id, to), None)
         try:
-            snapshot = self._store.read_snapshot(group.store)
+            snapshot = self.store.read_snapshot(group.store)
         except LogDamaged as damage:
             log.error("group %s: taking another snapshot for %s: %s", group.id, to, damage.what)
             self._later[group.id, to] = group, 0
             return
         out = OutgoingSnapshot(
             group.id,
-            self._own,
+            self.own,
             to,
             snapshot.index,
             snapshot.term,
@@ -146,11 +140,11 @@ class Transfers:
         log.info("group %s: sending %s a snapshot up to entry %s", group.id, to, snapshot.index)
         self._outgoing[group.id, to] = group, out
         group.sending = True
-        self._send(out.offer(group.node.term))
+        self.send(out.offer(group.node.term))
 
     def _is_put_off(self, group: Group, to: NodeId) -> bool:
         _, index = self._later.get((group.id, to), (group, 0))
-        return index > 0 and self._awaits(group.id, index)
+        return index > 0 and self.awaits(group.id, index)
 
     def put_off(self, group: Group, index: Index) -> None:
         """Postpone the transfers that need an entry which no member has.
@@ -204,7 +198,7 @@ class Transfers:
         for (_, to), (group, _) in list(self._later.items()):
             if group.deleted or not group.node.wants_snapshot(to):
                 del self._later[group.id, to]
-            elif group.id not in self._store.compactor.snapshots_damaged:
+            elif group.id not in self.store.compactor.snapshots_damaged:
                 self.begin(group, to, now_ms)
         for key, (group, out) in list(self._outgoing.items()):
             if group.deleted or not group.node.wants_snapshot(out.to):
@@ -212,7 +206,7 @@ class Transfers:
                 group.sending = self.sending(group.id)
             elif now_ms - out.heard_ms >= OFFER_AGAIN_MS:
                 out.heard_ms = now_ms
-                self._send(out.offer(group.node.term))
+                self.send(out.offer(group.node.term))
 
     def _heard(self, group: Group, wanted: SnapshotWanted, now_ms: int) -> None:
         found = self._outgoing.get((group.id, wanted.sender))
@@ -222,7 +216,7 @@ class Transfers:
         out.heard(wanted, now_ms)
         try:
             while (chunk := out.next(group.node.term)) is not None:
-                self._send(chunk)
+                self.send(chunk)
                 out.stuck = 0
         except EntryDamaged as damage:
             out.stuck = damage.index  # offered again when the entry is repaired
@@ -253,10 +247,10 @@ class Transfers:
         entries, repeat = incoming.take(part)
         for entry in entries:
             group.store.receive(entry)
-        self._send(
+        self.send(
             SnapshotWanted(
                 group.id,
-                self._own,
+                self.own,
                 part.sender,
                 group.node.term,
                 incoming.index,
@@ -282,7 +276,7 @@ class Transfers:
             self._refuse(group, incoming, error, now_ms)
             return
         self._installing.add(group.id)
-        store = self._store
+        store = self.store
         # 1. The snapshot is written.  2. The node crashes before the live entries are.  3. The
         # snapshot refers to entries that are nowhere.  So the entries are synced first.
         store.wal.submit(
@@ -353,7 +347,7 @@ class Transfers:
             self._end(group)
             return
         store, node = group.store, group.node
-        path = self._store.log_files.snapshot_path(group.id, snapshot.index)
+        path = self.store.log_files.snapshot_path(group.id, snapshot.index)
         if within:
             places = store.places_here(snapshot)
         else:
@@ -366,9 +360,9 @@ class Transfers:
                 log.error("group %s: a snapshot refers to entries that were not received", group.id)
             self._end(group)
             if store.snapshot_index != snapshot.index:
-                self._store.remove_later([path])
+                self.store.remove_later([path])
             return
-        old = [self._store.snapshot_path(store)] if store.snapshot_index else []
+        old = [self.store.snapshot_path(store)] if store.snapshot_index else []
         node.installed(snapshot.index, snapshot.term, snapshot.time_ms, accepted.members)
         if not within:
             store.install(snapshot, places)
@@ -376,7 +370,7 @@ class Transfers:
         if within:
             store.skip_to(snapshot)
         self._end(group)
-        self._store.remove_later(old)
+        self.store.remove_later(old)
         log.info("group %s: state replaced by snapshot %s", group.id, snapshot.index)
-        self._restored(group)
-        self._touch(group)
+        self.restored(group)
+        self.touch(group)

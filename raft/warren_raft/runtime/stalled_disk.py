@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from warren_raft.core.quorum import majority
@@ -21,6 +22,7 @@ RETRY_STALLS = 2
 """A transfer that did not succeed is repeated after this multiple of `stall_ms`."""
 
 
+@dataclass(eq=False, repr=False)
 class StalledDisk:
     """A guard that moves leadership away from a disk that does not answer.
 
@@ -39,32 +41,26 @@ class StalledDisk:
     stalled  it does not answer
     Peers send each other their condition when it changes, see `codec`; one that has sent none on
     the present connection is quick.
+
+    tell: sends the condition to a peer, None: to all of them.
     """
 
-    def __init__(
-        self,
-        own: NodeId,
-        place: Path,
-        stall_ms: int,
-        groups: dict[GroupId, Group],
-        touch: Callable[[Group], None],
-        tell: Callable[[NodeId | None, int], None],
-        epoch_ms: Callable[[], int],
-    ) -> None:
-        """tell: sends the condition to a peer, None: to all of them."""
-        self._own = own
-        self._place = place
-        self._stall_ms = stall_ms
-        self._groups = groups
-        self._touch = touch
-        self._tell = tell
-        self._epoch_ms = epoch_ms
-        self._watch = DiskWatch(stall_ms)
-        self._peers: dict[NodeId, int] = {}
-        self._offered: dict[GroupId, tuple[int, int]] = {}
-        self._read_ms = 0
-        self._told_of_ms: int | None = None
-        self.condition = Condition.QUICK
+    own: NodeId
+    place: Path
+    stall_ms: int
+    groups: dict[GroupId, Group]
+    touch: Callable[[Group], None]
+    tell: Callable[[NodeId | None, int], None]
+    epoch_ms: Callable[[], int]
+    _peers: dict[NodeId, int] = field(default_factory=dict)
+    _offered: dict[GroupId, tuple[int, int]] = field(default_factory=dict)
+    _read_ms: int = 0
+    _told_of_ms: int | None = None
+    condition: Condition = Condition.QUICK
+    _watch: DiskWatch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._watch = DiskWatch(self.stall_ms)
 
     @property
     def stalled(self) -> bool:
@@ -75,14 +71,14 @@ class StalledDisk:
 
     def slow(self, node: NodeId) -> bool:
         """Return whether the disk of that node, or of this one, is not quick."""
-        known = self.condition if node == self._own else self._peers.get(node, Condition.QUICK)
+        known = self.condition if node == self.own else self._peers.get(node, Condition.QUICK)
         return known != Condition.QUICK
 
     def peer_up(self, node: NodeId) -> None:
         """Reset the peer's condition and send it this node's: the connection is new."""
         self._peers.pop(node, None)
         if self.condition is not Condition.QUICK:
-            self._tell(node, self.condition)
+            self.tell(node, self.condition)
 
     def peer_said(self, node: NodeId, condition: int) -> None:
         """Record the condition of the peer's disk."""
@@ -93,22 +89,22 @@ class StalledDisk:
     def begun(self, group: Group) -> None:
         """Take a group that was started into account."""
         if self.stalled and not group.volatile:
-            group.node.disk_stalled(True, self._epoch_ms())
+            group.node.disk_stalled(True, self.epoch_ms())
 
     def watch_read(self, now_ms: int, reads: ReadWatch) -> None:
         """Log a read that does not return, once, on the guard's thread: the loop's is blocked."""
         since_ms = reads.since_ms
-        if since_ms is None or since_ms == self._told_of_ms or now_ms - since_ms < self._stall_ms:
+        if since_ms is None or since_ms == self._told_of_ms or now_ms - since_ms < self.stall_ms:
             return
         self._told_of_ms = since_ms
         log.error(
             "%s: the disk under %s does not answer: a read of the log has been under way for %d ms "
             "(suspect_after_ms %d). This node does not respond until it is done; the others "
             "elect leaders without it",
-            self._own,
-            self._place,
+            self.own,
+            self.place,
             now_ms - since_ms,
-            self._stall_ms,
+            self.stall_ms,
         )
 
     def beat(self, now_ms: int, logs: LogStore) -> None:
@@ -120,7 +116,7 @@ class StalledDisk:
         self._read_ms = logs.log_files.reads.take_ms()
         self.condition = self._watch.look(now_ms, wal.batches, busy, self._read_ms)
         if self.condition is not before:
-            self._tell(None, self.condition)
+            self.tell(None, self.condition)
             self._changed(before, now_ms, age_ms)
         if self.stalled:
             moved, kept = self._hand_over(now_ms)
@@ -129,10 +125,10 @@ class StalledDisk:
                     "%s: the disk under %s does not answer: %s (suspect_after_ms %d). This node "
                     "takes no leadership until it does. Groups led here: %d, transferred: %d, kept "
                     "because no other majority has quick disks: %d",
-                    self._own,
-                    self._place,
+                    self.own,
+                    self.place,
                     self._slowest(now_ms),
-                    self._stall_ms,
+                    self.stall_ms,
                     moved + kept,
                     moved,
                     kept,
@@ -140,31 +136,31 @@ class StalledDisk:
 
     def _changed(self, before: Condition, now_ms: int, age_ms: int) -> None:
         if self.stalled or before is Condition.STALLED:
-            epoch_ms = self._epoch_ms()
-            for group in list(self._groups.values()):
+            epoch_ms = self.epoch_ms()
+            for group in list(self.groups.values()):
                 if not group.volatile:
                     group.node.disk_stalled(self.stalled, epoch_ms)
-                    self._touch(group)
+                    self.touch(group)
         if before is Condition.STALLED:
             self._offered.clear()
             log.warning(
                 "%s: the disk under %s answers again, after %d ms: this node may lead again",
-                self._own,
-                self._place,
+                self.own,
+                self.place,
                 age_ms,
             )
         elif self.condition is Condition.SLOW:
             log.warning(
                 "%s: the disk under %s is slow: %s",
-                self._own,
-                self._place,
+                self.own,
+                self.place,
                 self._slowest(now_ms),
             )
         elif self.condition is Condition.QUICK:
             log.info(
                 "%s: the disk under %s is quick again: no slow write or read for %d ms",
-                self._own,
-                self._place,
+                self.own,
+                self.place,
                 self._watch.quiet_ms,
             )
 
@@ -177,7 +173,7 @@ class StalledDisk:
     def _hand_over(self, now_ms: int) -> tuple[int, int]:
         """Transfer what this node leads; return the numbers of groups transferred and kept."""
         moved = kept = 0
-        for group in self._groups.values():
+        for group in self.groups.values():
             lead = group.node.leadership
             if lead is None or lead.transfer_to is not None or group.volatile:
                 continue
@@ -189,9 +185,9 @@ class StalledDisk:
                 kept += 1
                 continue
             moved += 1
-            self._offered[group.id] = now_ms + RETRY_STALLS * self._stall_ms, times + 1
-            group.node.transfer_leader(successor, self._epoch_ms())
-            self._touch(group)
+            self._offered[group.id] = now_ms + RETRY_STALLS * self.stall_ms, times + 1
+            group.node.transfer_leader(successor, self.epoch_ms())
+            self.touch(group)
         return moved, kept
 
     def _successor(self, group: Group, times: int) -> NodeId | None:
@@ -205,7 +201,7 @@ class StalledDisk:
         answer = [
             voter
             for voter in members.voters
-            if voter != self._own
+            if voter != self.own
             and self._peers.get(voter) != Condition.STALLED
             and node.hears(lead, voter, members)
         ]

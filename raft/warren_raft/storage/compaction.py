@@ -60,6 +60,7 @@ class Plan:
     manifest: Manifest | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Compactor:
     """The compactor runs one cycle at a time; see the module.
 
@@ -73,41 +74,28 @@ class Compactor:
     Invariant: WAL files are retired in their order, the oldest first. So no record that is
     replayed, and no row of a segment of later files, is older than a row of one of earlier files:
     entries that a new leader replaced come before those that replaced them.
+
+    others_have   starts the repair of a damaged entry; False: no other member can have it
+    space_is_low  gives back what is not needed: the log itself writes to space that is there
+                  already, and may not notice for long that the disk is full
     """
 
-    def __init__(
-        self,
-        log_files: LogFiles,
-        groups: Mapping[GroupId, GroupStore],
-        wal: Wal,
-        background_writer: BackgroundWriter,
-        spares: SpareFiles,
-        file_bytes: int,
-        others_have: Callable[[EntryDamaged], bool],
-        space_is_low: Callable[[], None],
-    ) -> None:
-        """Construct it without a cycle under way.
-
-        others_have   starts the repair of a damaged entry; False: no other member can have it
-        space_is_low  gives back what is not needed: the log itself writes to space that is there
-                      already, and may not notice for long that the disk is full
-        """
-        self._log_files = log_files
-        self._groups = groups
-        self._wal = wal
-        self._background_writer = background_writer
-        self._spares = spares
-        self._file_bytes = file_bytes
-        self._others_have = others_have
-        self._space_is_low = space_is_low
-        self._when_done: Callable[[], None] = lambda: None
-        self._gone: list[Path] = []
-        self.damaged: set[int] = set()
-        self.left: set[int] = set()
-        self.snapshots_damaged: set[GroupId] = set()
-        self.manifest_damaged = False
-        self.busy = False
-        self.cycles = 0
+    log_files: LogFiles
+    groups: Mapping[GroupId, GroupStore]
+    wal: Wal
+    background_writer: BackgroundWriter
+    spares: SpareFiles
+    file_bytes: int
+    others_have: Callable[[EntryDamaged], bool]
+    space_is_low: Callable[[], None]
+    _when_done: Callable[[], None] = lambda: None
+    _gone: list[Path] = field(default_factory=list)
+    damaged: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+    snapshots_damaged: set[GroupId] = field(default_factory=set)
+    manifest_damaged: bool = False
+    busy: bool = False
+    cycles: int = 0
 
     def run(self, snapshots: Sequence[Snapshot], done: Callable[[], None] = lambda: None) -> None:
         """Begin a cycle; `done` is called at its end."""
@@ -117,14 +105,14 @@ class Compactor:
         if not snapshots:
             self._plan()
             return
-        log_files = self._log_files
+        log_files = self.log_files
         kept = list(snapshots)
         # 1. A machine has applied 9, its own disk holds 7: the others' disks made 9 committed.
         # 2. The snapshot of 9 is written.  3. The power fails: 8 is lost here, and the snapshot
         # refers to it.  So the log up to the snapshot's last entry is on disk first.
         # Replayed by tests/raft/storage/test_compaction_crash.py
-        self._wal.submit(
-            lambda: self._background_writer.run(
+        self.wal.submit(
+            lambda: self.background_writer.run(
                 lambda: rewrite.write_snapshots(
                     log_files.files, log_files.directory.snapshots, kept
                 ),
@@ -138,7 +126,7 @@ class Compactor:
 
         Not during a cycle, which reads them; a cycle calls this at its end.
         """
-        gone = self._log_files.use.unneeded(self._wal.closed_below)
+        gone = self.log_files.use.unneeded(self.wal.closed_below)
         if gone and not self.busy:
             self._drop_oldest(gone)
 
@@ -150,7 +138,7 @@ class Compactor:
 
     def _full(self, error: OSError) -> None:
         log.warning("no space to rewrite the log (%s): will be retried", error)
-        self._space_is_low()
+        self.space_is_low()
         self.busy = False
         self.cycles += 1
         self._when_done()
@@ -164,11 +152,11 @@ class Compactor:
     # ------------------------------------------------------------ snapshots
 
     def _snapshots_written(self, snapshots: list[Snapshot]) -> None:
-        log_files = self._log_files
+        log_files = self.log_files
         gone: list[Path] = []
         for taken in snapshots:
             self.snapshots_damaged.discard(taken.group)
-            group = self._groups.get(taken.group)
+            group = self.groups.get(taken.group)
             path = log_files.snapshot_path(taken.group, taken.index)
             if group is None or group.born != taken.born or group.snapshot_index > taken.index:
                 gone.append(path)
@@ -184,7 +172,7 @@ class Compactor:
     def _plan(self) -> None:
         plan = Plan()
         tally: dict[int, list[int]] = {}
-        for group in self._groups.values():
+        for group in self.groups.values():
             if not group.log.volatile:
                 group.log.tally(tally)
         self._retire(plan, tally)
@@ -197,8 +185,8 @@ class Compactor:
         if plan.manifest is None and not plan.targets and not plan.replaced:
             self._remove([], set())
             return
-        self._wal.submit(
-            lambda: self._background_writer.run(
+        self.wal.submit(
+            lambda: self.background_writer.run(
                 lambda: self._write(plan),
                 lambda damaged: self._written(plan, damaged),
                 self._full,
@@ -207,12 +195,12 @@ class Compactor:
 
     def _listed_deleted(self) -> bool:
         """Whether a group that the manifest names was deleted since."""
-        return any(group not in self._groups for group in self._log_files.listed)
+        return any(group not in self.groups for group in self.log_files.listed)
 
     def _manifest(self, plan: Plan) -> Manifest:
-        log_files = self._log_files
+        log_files = self.log_files
         rows = []
-        for number, group in sorted(self._groups.items()):
+        for number, group in sorted(self.groups.items()):
             if not group.log.volatile:
                 state = group.hard_state
                 vote, last = state.vote or "", group.log.last
@@ -222,7 +210,7 @@ class Compactor:
                 )
         first = plan.retired[-1] + 1 if plan.retired else log_files.first_file
         disk = int(log_files.directory.identity.disk, 16)
-        return Manifest(first, self._wal.position, tuple(rows), disk)
+        return Manifest(first, self.wal.position, tuple(rows), disk)
 
     def _may_retire(self, file: int) -> bool:
         """Return whether a file's entries may move to a segment: no group needs its other records.
@@ -230,9 +218,9 @@ class Compactor:
         Whether they are applied is irrelevant: otherwise one group that has lost its majority, or
         that is not started, would keep every file of the node.
         """
-        log_files = self._log_files
+        log_files = self.log_files
         for number in log_files.use.live[file]:
-            group = self._groups.get(number)
+            group = self.groups.get(number)
             if group is None:
                 continue
             if group.incoming_file is not None and group.incoming_file <= file:
@@ -240,11 +228,11 @@ class Compactor:
         return True
 
     def _retire(self, plan: Plan, tally: dict[int, list[int]]) -> None:
-        log_files = self._log_files
+        log_files = self.log_files
         sparse: list[int] = []
         held = 0
         for file in sorted(log_files.use.live):
-            if file >= self._wal.closed_below or not self._may_retire(file):
+            if file >= self.wal.closed_below or not self._may_retire(file):
                 break
             count, data = tally.get(file, (0, 0))
             kept = data + count * RECORD_HEADER_BYTES
@@ -263,7 +251,7 @@ class Compactor:
             if kept:
                 sparse.append(file)
                 held += kept
-            if held >= self._file_bytes:
+            if held >= self.file_bytes:
                 self._copy(plan, sparse)
                 sparse, held = [], 0
         self._copy(plan, sparse)
@@ -276,18 +264,18 @@ class Compactor:
         a second later. Files are retired in their order, so those that follow wait with it: none
         waits while one is to be repaired, or the disk was low on space.
         """
-        if kept < COPY_WAITS_BYTES or self.damaged or self._spares.paused:
+        if kept < COPY_WAITS_BYTES or self.damaged or self.spares.paused:
             return False
-        return self._wal.closed_below - file <= COPY_WAITS_FILES
+        return self.wal.closed_below - file <= COPY_WAITS_FILES
 
     def source(self, identity: int, path: Path) -> Source:
         """Return the retained entries of a file."""
         return self._source(identity, path)[0]
 
     def _source(self, identity: int, path: Path) -> tuple[Source, list[GroupLog]]:
-        log_files = self._log_files
+        log_files = self.log_files
         rows, logs = [], []
-        for number, group in sorted(self._groups.items()):
+        for number, group in sorted(self.groups.items()):
             if not group.log.volatile:
                 found = group.log.rows(identity)
                 if found:
@@ -302,12 +290,12 @@ class Compactor:
             return {}
         return {
             (number, entry.index): entry
-            for number, group in self._groups.items()
+            for number, group in self.groups.items()
             for entry in group.healed_in(file)
         }
 
     def _seal(self, plan: Plan, file: int) -> None:
-        log_files = self._log_files
+        log_files = self.log_files
         path = log_files.wal_path(file)
         name = SegmentName(file, file, 0)
         source, _ = self._source(file, path)
@@ -319,10 +307,10 @@ class Compactor:
     def _copy(self, plan: Plan, files: list[int]) -> None:
         if files:
             name = SegmentName(files[0], files[-1], 0)
-            self._rewrite(plan, name, [(file, self._log_files.wal_path(file)) for file in files])
+            self._rewrite(plan, name, [(file, self.log_files.wal_path(file)) for file in files])
 
     def _rewrite(self, plan: Plan, name: SegmentName, files: list[tuple[int, Path]]) -> None:
-        directory = self._log_files.directory.segments
+        directory = self.log_files.directory.segments
         found = [self._source(identity, path) for identity, path in files]
         plan.targets.append(
             Target(
@@ -342,7 +330,7 @@ class Compactor:
 
         def close() -> None:
             nonlocal run, held, sparse, copied
-            if run and (sparse or len(run) > SMALL_SEGMENTS_MAX) and copied < 4 * self._file_bytes:
+            if run and (sparse or len(run) > SMALL_SEGMENTS_MAX) and copied < 4 * self.file_bytes:
                 copied += held
                 generation = max(s.name.generation for s in run) + 1
                 name = SegmentName(run[0].name.first, run[-1].name.last, generation)
@@ -350,7 +338,7 @@ class Compactor:
                 plan.replaced += run
             run, held, sparse = [], 0, False
 
-        for found in self._log_files.segments:
+        for found in self.log_files.segments:
             count, data = tally.get(found.id, (0, 0))
             kept = data + count * RECORD_HEADER_BYTES
             if not count:
@@ -360,10 +348,10 @@ class Compactor:
                 close()
                 continue
             is_sparse = 2 * kept < found.bytes or found.id in self.damaged
-            if not is_sparse and 8 * kept > self._file_bytes:
+            if not is_sparse and 8 * kept > self.file_bytes:
                 close()
                 continue
-            if held + kept > self._file_bytes:
+            if held + kept > self.file_bytes:
                 close()
             run.append(found)
             held += kept
@@ -390,12 +378,12 @@ class Compactor:
         # Replayed by tests/raft/runtime/test_removed_files.py
         end = done + REPORTED_AT_ONCE
         for damage in damaged[done:end]:
-            if self._others_have(damage):
+            if self.others_have(damage):
                 self.damaged.add(damage.file)
             else:
                 self._leave(damage)
         if end < len(damaged):
-            self._background_writer.run(
+            self.background_writer.run(
                 lambda: None, lambda _: self._report(damaged, end), self._full
             )
         else:
@@ -406,7 +394,7 @@ class Compactor:
 
         returns  entries that could not be copied; if there are any, nothing was made
         """
-        files, path = self._log_files.files, self._log_files.directory.path / NAME
+        files, path = self.log_files.files, self.log_files.directory.path / NAME
         try:
             for target in plan.targets:
                 rewrite.write_segment(files, target)
@@ -426,7 +414,7 @@ class Compactor:
         return []
 
     def _written(self, plan: Plan, damaged: list[EntryDamaged]) -> None:
-        log_files = self._log_files
+        log_files = self.log_files
         if damaged:
             self._report(damaged)
             return
@@ -476,7 +464,7 @@ class Compactor:
 
     def _remove(self, paths: list[Path], spoiled: set[Path]) -> None:
         """Remove files; those of the log may be kept as spare ones, unless they are spoiled."""
-        log_files = self._log_files
+        log_files = self.log_files
         gone = [*paths, *filter(self._superseded, self._gone)]
         self._gone = [path for path in self._gone if not self._superseded(path)]
         if not gone:
@@ -487,7 +475,7 @@ class Compactor:
             while gone:
                 path = gone[0]
                 spare = file_number(path.name) is not None and path not in spoiled
-                if log_files.files.exists(path) and not (spare and self._spares.keep(path)):
+                if log_files.files.exists(path) and not (spare and self.spares.keep(path)):
                     log_files.files.remove(path)
                 del gone[0]
 
@@ -495,7 +483,7 @@ class Compactor:
             self._gone += gone  # the next cycle removes them
             self._full(error)
 
-        self._background_writer.run(job, lambda _: self._end(), full)
+        self.background_writer.run(job, lambda _: self._end(), full)
 
     def _superseded(self, path: Path) -> bool:
         """Return whether a file that is to be removed is still not needed.
@@ -504,7 +492,7 @@ class Compactor:
         member is deleted, comes again, and receives a snapshot up to 9.
         """
         key = snapshot_key(path.name)
-        group = None if key is None else self._groups.get(key[0])
+        group = None if key is None else self.groups.get(key[0])
         if key is None or group is None:
             return True
         return group.incoming_file is None and key[1] < group.snapshot_index

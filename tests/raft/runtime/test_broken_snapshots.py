@@ -133,7 +133,7 @@ def test_live_entries_that_do_not_ascend_are_not_taken(
 
     def backwards(self: snapshots.Transfers, *given: Any) -> None:
         send(self, *given)
-        plain = self._send
+        plain = self.send
 
         def out(message: AnyRaftMessage) -> None:
             if isinstance(message, SnapshotChunk) and len(message.entries) > 1 and not turned:
@@ -141,7 +141,7 @@ def test_live_entries_that_do_not_ascend_are_not_taken(
                 message = msgspec.structs.replace(message, entries=message.entries[::-1])
             plain(message)
 
-        self._send = out
+        self.send = out
 
     monkeypatch.setattr(snapshots.Transfers, "__init__", backwards)
     shelves.restart_all_but(cluster, away)

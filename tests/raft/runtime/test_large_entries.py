@@ -145,7 +145,7 @@ def test_few_entries_add_up_while_little_is_dead(
 ) -> None:
     node = Node(tmp_path, monkeypatch, wal_file_bytes=8 << 20)
     node.propose(*[LARGE] * PUT)
-    applied, entries_min = PUT + 1, node.policy._config.snapshot_entries_min
+    applied, entries_min = PUT + 1, node.policy.config.snapshot_entries_min
     while applied + 10 < entries_min:
         node.propose(*[b"put"] * 10)
         applied += 10

@@ -23,8 +23,8 @@ MANY = 10**9
 
 def snapshot_after(host: Host, entries: int) -> None:
     """Have that host take a snapshot by itself only after so many entries."""
-    host._snapshot_policy._config = replace(
-        host._snapshot_policy._config, snapshot_entries_min=entries
+    host._snapshot_policy.config = replace(
+        host._snapshot_policy.config, snapshot_entries_min=entries
     )
 
 
@@ -284,7 +284,7 @@ def test_only_the_member_that_was_asked_is_believed(tmp_path: Path) -> None:
     cluster = shelves.compacted(tmp_path)
     host = cluster.hosts[shelves.leader(cluster)]
     asked: list[str] = []
-    host.repair._send = lambda message: asked.append(message.to)
+    host.repair.send = lambda message: asked.append(message.to)
     wanted = shelves.sealed_live(host)[0]
     entry = host.read_entry(shelves.GROUP, wanted)
     shelves.damage_entries(host, [wanted])

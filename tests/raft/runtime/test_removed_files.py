@@ -157,13 +157,13 @@ def test_the_repair_of_a_missing_file_begins_in_several_turns(
     assert len(lost) > 2 * at_once
     monkeypatch.setattr(compaction, "REPORTED_AT_ONCE", at_once)
     begun: list[int] = []
-    others_have = logs.compactor._others_have
+    others_have = logs.compactor.others_have
 
     def counted(damage: EntryDamaged) -> bool:
         begun.append(damage.index)
         return others_have(damage)
 
-    monkeypatch.setattr(logs.compactor, "_others_have", counted)
+    monkeypatch.setattr(logs.compactor, "others_have", counted)
     forget_memory(host)
     gone.data.unlink()
     logs.compactor.damaged.add(gone.id)

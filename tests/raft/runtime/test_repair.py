@@ -128,14 +128,14 @@ def test_a_member_skips_an_entry_damaged_before_it_was_applied_again(tmp_path: P
 def test_a_leader_that_cannot_apply_lets_another_lead(tmp_path: Path) -> None:
     cluster, away = follower_with_a_damaged_entry(tmp_path)
     host = cluster.start(away)
-    lost, host.repair._lost = host.repair._lost, lambda group, index: None
+    lost, host.repair.not_found = host.repair.not_found, lambda group, index: None
     host.start_group(GroupSpec(GROUP, NODES), Shelf())
     node = host._groups[GROUP].node
     until(cluster.loop, lambda: node.commit > 600)
     cluster.hosts[leader(cluster)].transfer(GROUP, away)
     until(cluster.loop, lambda: node.leadership is not None)
     assert not host.is_leader(GROUP)
-    host.repair._lost = lost
+    host.repair.not_found = lost
     led: set[str] = set()
 
     def there() -> bool:

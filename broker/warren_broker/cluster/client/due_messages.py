@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from warren_broker.cluster.client.consumers import Consumers
@@ -34,11 +35,9 @@ class Numbers(Protocol):
 
     def session(self) -> int:
         """Return the number of a new session."""
-        ...
 
     def consumer(self) -> int:
         """Return the number of a new consumer."""
-        ...
 
 
 class DueMessages:
@@ -220,6 +219,7 @@ class _Router:
         self._consuming.acknowledge(Settle(self._consumer, ids))
 
 
+@dataclass(eq=False, repr=False)
 class _DueBatch(Forwarding):
     """Messages that are routed together.
 
@@ -227,20 +227,14 @@ class _DueBatch(Forwarding):
     places    (index, ordinal) of each; numbers: the msg_id of each; fates: which queues have it
     """
 
-    def __init__(
-        self,
-        has: dict[tuple[int, int], Fate],
-        done: Callable[[int, bool], None],
-        all_routed: Callable[[], None],
-    ) -> None:
-        self._has = has
-        self._done = done
-        self._all_routed = all_routed
-        self._failed: set[int] = set()
-        self.table = MessageTable()
-        self.places: list[tuple[int, int]] = []
-        self.numbers: list[int] = []
-        self.fates: list[Fate] = []
+    has: dict[tuple[int, int], Fate]
+    done: Callable[[int, bool], None]
+    all_routed: Callable[[], None]
+    _failed: set[int] = field(default_factory=set)
+    table: MessageTable = field(default_factory=MessageTable)
+    places: list[tuple[int, int]] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    fates: list[Fate] = field(default_factory=list)
 
     def add(self, block: Block, index: int, ordinal: int, number: int) -> None:
         """Add one message; nothing has been added when it raises."""
@@ -249,7 +243,7 @@ class _DueBatch(Forwarding):
         self.table.append(Route(exchange, key, False), raw, bytes(block.body(ordinal)))
         self.places.append((index, ordinal))
         self.numbers.append(number)
-        self.fates.append(self._has.get((index, ordinal)) or Fate())
+        self.fates.append(self.has.get((index, ordinal)) or Fate())
 
     def wants(self, queue: str, i: int) -> bool:
         return self.fates[i].lacks(queue)
@@ -261,7 +255,7 @@ class _DueBatch(Forwarding):
                 self.fates[i].unsettled.add(part.name)
         for i in range(self.table.count):
             self._end(i)
-        self._all_routed()
+        self.all_routed()
 
     def answered(self, queue: str, positions: list[int], denied: set[int]) -> None:
         self._failed |= denied
@@ -274,7 +268,7 @@ class _DueBatch(Forwarding):
             return
         ok = i not in self._failed
         if ok:
-            self._has.pop(self.places[i], None)
+            self.has.pop(self.places[i], None)
         else:
-            self._has[self.places[i]] = self.fates[i]
-        self._done(self.numbers[i], ok)
+            self.has[self.places[i]] = self.fates[i]
+        self.done(self.numbers[i], ok)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from warren_broker.cluster.client.forwarding import AllAnswered
@@ -61,35 +62,27 @@ class History:
         _Replay(self._queues, self._reading, self._publishing, store, bound, done).start()
 
 
+@dataclass(eq=False, repr=False)
 class _Replay:
     """One destination being given one store's messages, a block at a time."""
 
-    def __init__(
-        self,
-        queues: QueueClients,
-        reading: RemoteReads,
-        publishing: Publisher,
-        store: QueueRecord,
-        bound: metadata.Bind,
-        done: Done,
-    ) -> None:
-        self._queues = queues
-        self._reading = reading
-        self._publishing = publishing
-        self._store = store
-        self._bound = bound
-        self._done = done
-        self._left: Runs = ()
+    queues: QueueClients
+    reading: RemoteReads
+    publishing: Publisher
+    store: QueueRecord
+    bound: metadata.Bind
+    done: Done
+    _left: Runs = ()
 
     def start(self) -> None:
-        self._queues.ask(self._store, Stat(), self._counted)
+        self.queues.ask(self.store, Stat(), self._counted)
 
     def _counted(self, reply: Any) -> None:
         if isinstance(reply, errors.Refusal):
             self._fail(reply)
             return
-        most = self._store.config.max_length or 0
-        self._reading.runs(self._store.group, "", 0, 0, most, self._found)
+        most = self.store.config.max_length or 0
+        self.reading.runs(self.store.group, "", 0, 0, most, self._found)
 
     def _found(self, runs: Runs | ReadFailed) -> None:
         if isinstance(runs, ReadFailed):
@@ -100,9 +93,9 @@ class _Replay:
 
     def _next(self) -> None:
         if not self._left:
-            self._done(DONE)
+            self.done(DONE)
             return
-        self._reading.block(self._store.group, self._left, FETCH_BYTES_MAX, self._read)
+        self.reading.block(self.store.group, self._left, FETCH_BYTES_MAX, self._read)
 
     def _read(self, result: tuple[int, bytes] | ReadFailed) -> None:
         if isinstance(result, ReadFailed):
@@ -116,20 +109,20 @@ class _Replay:
             self._fail(errors.InternalError(f"a kept message cannot be read: {error}"))
             return
         policy = AllAnswered(self._next)
-        vhost, destination = self._bound.vhost, self._bound.destination
-        state = self._queues.definitions.state
-        if not self._bound.to_queue:
-            self._publishing.forward(vhost, table, policy, start=destination)
+        vhost, destination = self.bound.vhost, self.bound.destination
+        state = self.queues.definitions.state
+        if not self.bound.to_queue:
+            self.publishing.forward(vhost, table, policy, start=destination)
         elif state.queue(vhost, destination) is not None:
-            self._publishing.forward_to(vhost, destination, table, policy)
+            self.publishing.forward_to(vhost, destination, table, policy)
         else:
             self._next()
 
     def _fail(self, refusal: errors.Refusal) -> None:
         log.warning(
             "%s is bound to %s without its recent messages: %s",
-            errors.named("exchange", self._bound.source, self._bound.vhost),
-            self._bound.destination,
+            errors.named("exchange", self.bound.source, self.bound.vhost),
+            self.bound.destination,
             refusal.detail,
         )
-        self._done(refusal)
+        self.done(refusal)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from warren_broker.cluster.client.forwarding import Forwarding
@@ -40,6 +41,7 @@ SMALL_BOUNDS: Final = UnconfirmedBounds(2 << 20, 16 << 20)
 """Little of what blocks publishers (`limits.node_in_flight_bytes_max`)."""
 
 
+@dataclass(eq=False, repr=False)
 class BestEffort:
     """Publishes messages for which nothing waits, and counts those that are dropped.
 
@@ -48,23 +50,15 @@ class BestEffort:
              not among them
     """
 
-    def __init__(
-        self,
-        loop: Loop,
-        publishing: Publisher,
-        what: str,
-        log: logging.Logger,
-        bounds: UnconfirmedBounds = SMALL_BOUNDS,
-    ) -> None:
-        self.what = what
-        self.log = log
-        self.dropped = 0
-        self._loop = loop
-        self._publishing = publishing
-        self._bounds = bounds
-        self._unconfirmed: dict[tuple[str, str], int] = {}
-        self._all_bytes = 0
-        self._reported: int | None = None
+    loop: Loop
+    publishing: Publisher
+    what: str
+    log: logging.Logger
+    bounds: UnconfirmedBounds = SMALL_BOUNDS
+    dropped: int = 0
+    _unconfirmed: dict[tuple[str, str], int] = field(default_factory=dict)
+    _all_bytes: int = 0
+    _reported: int | None = None
 
     @property
     def unconfirmed_bytes(self) -> int:
@@ -73,17 +67,17 @@ class BestEffort:
 
     def publish(self, vhost: str, table: MessageTable) -> None:
         """Publish a table of messages at once."""
-        share = self._publishing.shares.of(self)
+        share = self.publishing.shares.of(self)
         if share.waiting >= TABLES_MAX:
             self.drop(table.count, f"{share.waiting} turns' {self.what} are being routed already")
             return
-        self._publishing.forward(vhost, table, _Bounded(self, vhost, table), share)
+        self.publishing.forward(vhost, table, _Bounded(self, vhost, table), share)
 
     def begin(self, vhost: str, queue: str, size_bytes: int) -> bool:
         """Count bytes as under way to a queue; return False, and drop them, beyond a bound."""
         before = self._unconfirmed.get((vhost, queue), 0)
-        full = before >= self._bounds.queue_bytes_max
-        if full or self._all_bytes >= self._bounds.all_bytes_max:
+        full = before >= self.bounds.queue_bytes_max
+        if full or self._all_bytes >= self.bounds.all_bytes_max:
             self.drop(1, f"queue {queue!r} has not confirmed {before} bytes of {self.what}")
             return False
         self._unconfirmed[vhost, queue] = before + size_bytes
@@ -103,7 +97,7 @@ class BestEffort:
         if self._reported is None:
             self.log.warning("%s are dropped: %s", self.what, why)
             self._reported = self.dropped
-            self._loop.call_later(REPORT_MS, self._report)
+            self.loop.call_later(REPORT_MS, self._report)
 
     def _report(self) -> None:
         if self.dropped == self._reported:
@@ -111,7 +105,7 @@ class BestEffort:
             return
         self.log.warning("%s are dropped: %d since this node started", self.what, self.dropped)
         self._reported = self.dropped
-        self._loop.call_later(REPORT_MS, self._report)
+        self.loop.call_later(REPORT_MS, self._report)
 
 
 class _Bounded(Forwarding):

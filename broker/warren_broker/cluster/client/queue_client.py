@@ -48,31 +48,24 @@ class Carrier(Protocol):
 
     def leader_of(self, group: int) -> str | None:
         """Return the node to send to, if one is known."""
-        ...
 
     def submit(self, leader: str, group: int, sent: Sent) -> bool:
         """Send a submission to the leader; return False when it could not be sent."""
-        ...
 
     def touch(self, client: GroupClient) -> None:
         """Call `client.pump()` at the end of this pass."""
-        ...
 
     def touch_later(self, client: GroupClient, delay_ms: int) -> None:
         """Call `client.ack_wait_over()` in so many milliseconds."""
-        ...
 
     def now_ms(self) -> int:
         """Return the time of this pass, on a clock that never moves backwards."""
-        ...
 
     def seek(self, client: GroupClient) -> None:
         """Find the unknown leader, then touch the client."""
-        ...
 
     def answered(self, client: GroupClient) -> None:
         """Note that bytes in flight decreased."""
-        ...
 
 
 class Receiver(Protocol):
@@ -80,11 +73,9 @@ class Receiver(Protocol):
 
     def deliver(self, consumer: int, delivery: Delivery, block: Block) -> None:
         """Take messages delivery.first … delivery.last of this block."""
-        ...
 
     def cancelled(self, consumer: int, reason: str, timeout_ms: int | None) -> None:
         """Note the consumer's cancellation; timeout_ms: how long it may hold a message."""
-        ...
 
 
 @dataclass(slots=True)

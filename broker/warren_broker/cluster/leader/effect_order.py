@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -33,6 +33,7 @@ def lane_of(effect: Any) -> Lane | None:
     return None if consumer is None else (effect.uplink, consumer)
 
 
+@dataclass(eq=False, repr=False)
 class EffectOrder:
     """Carries out each group's effects in order; one that needs a damaged entry waits for it.
 
@@ -43,26 +44,17 @@ class EffectOrder:
     before their first message. Effects without a consumer (timers, dead letters, the queue's end)
     never wait. Effects may be run twice, so a half-done one is repeated.
     Bound: what waits is bounded by the bytes in flight and the consumers' credit.
+
+    answer   (group, index, reply); run: (group, effect). Both may raise EntryDamaged
+    missing  (group, effect): run raised KeyError because an entry that it needs is not here
     """
 
-    def __init__(
-        self,
-        when_healed: WhenHealed,
-        answer: Callable[[int, int, Any], None],
-        run: Callable[[int, Any], None],
-        missing: Callable[[int, Any], None],
-    ) -> None:
-        """Take the callbacks, of which `answer` and `run` may raise EntryDamaged.
-
-        answer   (group, index, reply); run: (group, effect)
-        missing  (group, effect): run raised KeyError because an entry that it needs is not here
-        """
-        self._missing = missing
-        self._when_healed = when_healed
-        self._answer = answer
-        self._run = run
-        self._held: dict[int, deque[Due]] = {}
-        self._awaited: set[tuple[int, int]] = set()
+    when_healed: WhenHealed
+    answer: Callable[[int, int, Any], None]
+    run: Callable[[int, Any], None]
+    missing: Callable[[int, Any], None]
+    _held: dict[int, deque[Due]] = field(default_factory=dict)
+    _awaited: set[tuple[int, int]] = field(default_factory=set)
 
     def carry_out(self, group: int, index: int, reply: Any, effects: tuple[Any, ...]) -> None:
         """Answer, then carry out the effects: now, or after those that they wait for."""
@@ -95,7 +87,7 @@ class EffectOrder:
         reply = due.reply
         if reply is not None and (reply.uplink, None) not in waiting:
             try:
-                self._answer(group, due.index, reply)
+                self.answer(group, due.index, reply)
                 due.reply = None
             except EntryDamaged as damage:
                 waiting.add((reply.uplink, None))
@@ -108,7 +100,7 @@ class EffectOrder:
                 left.append(effect)
                 continue
             try:
-                self._run(group, effect)
+                self.run(group, effect)
             except EntryDamaged as damage:
                 assert lane is not None, effect
                 waiting.add(lane)
@@ -120,7 +112,7 @@ class EffectOrder:
                 if late:
                     log.info("group %s: a delivery to %s is no longer needed", group, lane)
                 else:
-                    self._missing(group, effect)
+                    self.missing(group, effect)
         due.effects = left
         return damaged
 
@@ -128,7 +120,7 @@ class EffectOrder:
         for index in damaged:
             if (group, index) not in self._awaited:
                 self._awaited.add((group, index))
-                self._when_healed(group, index, partial(self._again, group, index))
+                self.when_healed(group, index, partial(self._again, group, index))
 
     def _again(self, group: int, index: int) -> None:
         self._awaited.discard((group, index))

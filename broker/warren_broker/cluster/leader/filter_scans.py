@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Final, Protocol
 
@@ -61,6 +61,7 @@ class _Begun:
                 return
 
 
+@dataclass(eq=False, repr=False)
 class FilterScans:
     """Reads the messages that filters have not judged, asks the filters, and proposes the answers.
 
@@ -75,18 +76,15 @@ class FilterScans:
     so that those that take little time do not wait for such a one.
     """
 
-    def __init__(
-        self, cluster: ScannedQueues, propose: Callable[[int, Judge], None], led: set[int]
-    ) -> None:
-        self._cluster = cluster
-        self._propose = propose
-        self._led = led
-        self._due: dict[int, None] = {}
-        self._called = False
-        self._under_way: dict[int, dict[int, int]] = {}
-        self._begun: dict[int, dict[int, _Begun]] = {}
-        self._asked_last: dict[int, int] = {}
-        self._healing: set[tuple[int, int]] = set()
+    cluster: ScannedQueues
+    propose: Callable[[int, Judge], None]
+    led: set[int]
+    _due: dict[int, None] = field(default_factory=dict)
+    _called: bool = False
+    _under_way: dict[int, dict[int, int]] = field(default_factory=dict)
+    _begun: dict[int, dict[int, _Begun]] = field(default_factory=dict)
+    _asked_last: dict[int, int] = field(default_factory=dict)
+    _healing: set[tuple[int, int]] = field(default_factory=set)
 
     def due(self, group: int, effect: queue_effects.FiltersBehind) -> None:
         """Judge a piece of the queue soon."""
@@ -103,12 +101,12 @@ class FilterScans:
         self._due[group] = None
         if not self._called:
             self._called = True
-            self._cluster.loop.call_soon(self._turn)
+            self.cluster.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         """Judge a piece of each queue that is due, as long as there is time."""
         self._called = False
-        until = self._cluster.loop.clock.monotonic_ms() + TURN_MS
+        until = self.cluster.loop.clock.monotonic_ms() + TURN_MS
         for group in list(self._due):
             del self._due[group]
             self._piece(group, until)
@@ -118,13 +116,13 @@ class FilterScans:
             self._soon(group)
 
     def _over(self, until: int) -> bool:
-        return self._cluster.loop.clock.monotonic_ms() >= until
+        return self.cluster.loop.clock.monotonic_ms() >= until
 
     def _piece(self, group: int, until: int) -> None:
-        if group not in self._led:
+        if group not in self.led:
             return
         try:
-            state: QueueState = self._cluster.host.state(group)
+            state: QueueState = self.cluster.host.state(group)
         except UnknownGroup:
             return
         proposed = self._under_way.setdefault(group, {})
@@ -147,7 +145,7 @@ class FilterScans:
                 break
         if found:
             proposed.update({said.filter: said.after for said in found})
-            self._propose(group, Judge(tuple(found)))
+            self.propose(group, Judge(tuple(found)))
         elif self._begun[group]:
             self._soon(group)
 
@@ -168,12 +166,12 @@ class FilterScans:
                 to = before
                 break
             try:
-                block = self._cluster.stored.read(group, index)
+                block = self.cluster.stored.read(group, index)
             except EntryDamaged:
                 # What follows would be judged first, and its consumer get it before this one.
                 self._healing.add((group, index))
                 healed = partial(self._healed, group, index)
-                self._cluster.host.repair.when(group, index, healed)
+                self.cluster.host.repair.when(group, index, healed)
                 to = before
                 break
             except (KeyError, BlockError) as error:
@@ -210,14 +208,14 @@ class FilterScans:
         if evaluator is None:
             asked.at = block.count
             return
-        until = max(until, self._cluster.loop.clock.monotonic_ms() + ASKED_MS)
+        until = max(until, self.cluster.loop.clock.monotonic_ms() + ASKED_MS)
 
         def over() -> bool:
             return self._over(until)
 
         while asked.at < block.count:
             where = f"a filter's question about message {asked.at} of entry {asked.index}"
-            ask = self._cluster.set_aside.attempt
+            ask = self.cluster.set_aside.attempt
             if ask(group, where, asked.ask, evaluator, block, over):
                 return
             asked.at += 1

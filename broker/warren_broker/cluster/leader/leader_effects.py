@@ -50,11 +50,9 @@ class QueueNodes(DeliveringNode, Protocol):
 
     def node_of(self, uplink: int) -> str | None:
         """Return the node that runs with this boot id; None: there is none now."""
-        ...
 
     def reply_to(self, group: int, index: int, reply: SubmissionReply) -> bool:
         """Send a reply to the submission's node; return False when there is none."""
-        ...
 
 
 @dataclass(frozen=True)

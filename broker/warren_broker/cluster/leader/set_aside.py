@@ -32,7 +32,6 @@ class LeaderView(Protocol):
 
     def leader_of(self, group: int) -> str | None:
         """Return the node to send to, if one is known."""
-        ...
 
 
 class SetAsideCounts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pika
@@ -14,6 +15,7 @@ FIRST_DELIVERY: Final = 1
 """Delivery tags of a channel begin with it, and leave out none."""
 
 
+@dataclass(eq=False, repr=False)
 class SourceConsumer:
     """The consumer on a channel: one while messages are wanted, none else.
 
@@ -41,34 +43,28 @@ class SourceConsumer:
     Replayed by tests/broker/shovel/test_source_consumer.py
     """
 
-    def __init__(
-        self,
-        channel: Any,
-        queue: str,
-        arguments: Mapping[str, Any],
-        tag: str | None,
-        on_message: Callable[[Any, Any, Any, bytes], None],
-        on_begun: Callable[[], None],
-        on_gap: Callable[[str], None],
-        exclusive: bool = False,
-        rejects: bool = True,
-    ) -> None:
-        self._rejects = rejects
-        self._on_stopped: Callable[[], None] = lambda: None
-        self._channel = channel
-        self._queue = queue
-        self._arguments = arguments
-        self._tag = tag
-        self._on_message = on_message
-        self._on_begun = on_begun
-        self._on_gap = on_gap
-        self._exclusive = exclusive
-        self._is_alone = exclusive or relay_names.ARGUMENT in arguments
-        self._made = 0
-        self._wanted = self._asked = self._stopped = self._replaces = False
-        self._current = ""
-        self._before: list[str] = []
-        self._next_delivery = FIRST_DELIVERY
+    channel: Any
+    queue: str
+    arguments: Mapping[str, Any]
+    tag: str | None
+    on_message: Callable[[Any, Any, Any, bytes], None]
+    on_begun: Callable[[], None]
+    on_gap: Callable[[str], None]
+    exclusive: bool = False
+    rejects: bool = True
+    _on_stopped: Callable[[], None] = lambda: None
+    _made: int = 0
+    _wanted: bool = False
+    _asked: bool = False
+    _stopped: bool = False
+    _replaces: bool = False
+    _current: str = ""
+    _before: list[str] = field(default_factory=list)
+    _next_delivery: int = FIRST_DELIVERY
+    _is_alone: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._is_alone = self.exclusive or relay_names.ARGUMENT in self.arguments
 
     def want(self, wanted: bool) -> None:
         """Have messages delivered, or no more than what is under way."""
@@ -86,7 +82,7 @@ class SourceConsumer:
                     self._replaces = True
             self._adjust()
 
-        self._channel.basic_qos(prefetch_count=prefetch, callback=ready)
+        self.channel.basic_qos(prefetch_count=prefetch, callback=ready)
 
     def stop(self, done: Callable[[], None]) -> None:
         """Begin nothing more. `done` is called when no further delivery comes.
@@ -94,9 +90,9 @@ class SourceConsumer:
         With `rejects` it is called at once.
         """
         self._stopped = True
-        if self._rejects:
+        if self.rejects:
             if self._current:
-                self._channel.basic_cancel(self._current)
+                self.channel.basic_cancel(self._current)
             done()
         elif self._asked:
             self._on_stopped = done
@@ -105,10 +101,10 @@ class SourceConsumer:
 
     def _end(self, done: Callable[[], None]) -> None:
         if not self._current:  # a cancel without an answer may be under way
-            self._channel.basic_qos(prefetch_count=1, callback=lambda frame: done())
+            self.channel.basic_qos(prefetch_count=1, callback=lambda frame: done())
             return
-        self._channel.basic_cancel(self._current, callback=lambda frame: done())
-        self._channel._cancelled.discard(self._current)  # pika would reject what arrives
+        self.channel.basic_cancel(self._current, callback=lambda frame: done())
+        self.channel._cancelled.discard(self._current)  # pika would reject what arrives
 
     def _adjust(self) -> None:
         if self._asked or self._stopped:
@@ -126,35 +122,35 @@ class SourceConsumer:
             self._asked = False
             # All deliveries of those that were cancelled before this one began have come.
             for tag in self._before:
-                self._channel._consumers.pop(tag, None)
+                self.channel._consumers.pop(tag, None)
             self._before.clear()
-            if self._current and not (self._stopped and self._rejects):
+            if self._current and not (self._stopped and self.rejects):
                 self._cancel()
             self._current = frame.method.consumer_tag
-            if self._stopped and self._rejects:
-                self._channel.basic_cancel(self._current)
+            if self._stopped and self.rejects:
+                self.channel.basic_cancel(self._current)
                 return
             if self._stopped:
                 self._end(self._on_stopped)
                 return
-            self._on_begun()
+            self.on_begun()
             self._adjust()
 
-        self._channel.basic_consume(
-            self._queue,
+        self.channel.basic_consume(
+            self.queue,
             self._delivered,
             consumer_tag=self._numbered_tag(),
-            arguments=dict(self._arguments),
-            exclusive=self._exclusive,
+            arguments=dict(self.arguments),
+            exclusive=self.exclusive,
             callback=begun,
         )
 
     def _numbered_tag(self) -> str | None:
-        if self._tag is None:
+        if self.tag is None:
             return None
         number = f"-{self._made}"
         room = NAME_BYTES_MAX - len(number)
-        return self._tag.encode()[:room].decode(errors="ignore") + number
+        return self.tag.encode()[:room].decode(errors="ignore") + number
 
     def _cancel(self) -> None:
         """Have no more delivered, and take what is under way.
@@ -165,13 +161,13 @@ class SourceConsumer:
         """
         tag, self._current, self._replaces = self._current, "", False
         self._before.append(tag)
-        self._channel._send_method(pika.spec.Basic.Cancel(consumer_tag=tag, nowait=True))
+        self.channel._send_method(pika.spec.Basic.Cancel(consumer_tag=tag, nowait=True))
 
     def _delivered(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         wanted, found = self._next_delivery, method.delivery_tag
         if found == wanted:
             self._next_delivery += 1
-            self._on_message(channel, method, properties, body)
+            self.on_message(channel, method, properties, body)
         elif wanted:
             self._next_delivery = 0
-            self._on_gap(f"delivery {wanted} has not arrived, {found} has; what is open returns")
+            self.on_gap(f"delivery {wanted} has not arrived, {found} has; what is open returns")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from operator import add, sub
@@ -286,6 +286,7 @@ def page_census(page: bytes) -> tuple[int, int, int]:
 # ---------------------------------------------------------------- index
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class BlockIndex:
     """The live blocks of a queue.
 
@@ -298,28 +299,15 @@ class BlockIndex:
     blocks are in `table`, never both; a page with blocks in `table` is in `_filled` or `_touched`
     """
 
-    __slots__ = (
-        "_filled",
-        "_newest",
-        "_packed",
-        "_touched",
-        "count",
-        "detailed",
-        "details",
-        "expiring",
-        "table",
-    )
-
-    def __init__(self) -> None:
-        self.table: dict[int, int] = {}
-        self.details: dict[int, Detail] = {}
-        self.count = 0
-        self.detailed = 0
-        self.expiring = 0
-        self._packed: dict[int, bytes] = {}
-        self._filled: dict[int, None] = {}  # in the order they were started
-        self._touched: dict[int, None] = {}  # in the order they were looked up
-        self._newest = -1
+    table: dict[int, int] = field(default_factory=dict)
+    details: dict[int, Detail] = field(default_factory=dict)
+    count: int = 0
+    detailed: int = 0
+    expiring: int = 0
+    _packed: dict[int, bytes] = field(default_factory=dict)
+    _filled: dict[int, None] = field(default_factory=dict)  # in the order they were started
+    _touched: dict[int, None] = field(default_factory=dict)  # in the order they were looked up
+    _newest: int = -1
 
     def add(self, index: int, shape: Shape) -> None:
         """Add a block with all its messages, not yet ready."""

@@ -19,7 +19,6 @@ class ReadBudget(Protocol):
 
     def left(self, turn: int) -> bool:
         """Return whether another stream may read in this turn."""
-        ...
 
 
 class RoomOwner(Protocol):
@@ -27,11 +26,9 @@ class RoomOwner(Protocol):
 
     def room(self) -> memoryview | None:
         """Return where the next bytes go; None: they go to `on_data`."""
-        ...
 
     def filled(self, size: int) -> None:
         """Take note of bytes that are in the room."""
-        ...
 
 
 READ_BYTES_MIN = 16 << 10

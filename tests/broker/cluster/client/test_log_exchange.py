@@ -107,13 +107,13 @@ def test_a_queue_without_a_leader_holds_up_nothing(universe: Universe) -> None:
 def test_no_line_leads_to_the_next(universe: Universe, monkeypatch: pytest.MonkeyPatch) -> None:
     """Publishing a line logs a line; so do drops: neither is published."""
     source = exchange(universe)
-    publish = source.publisher._publishing.publish
+    publish = source.publisher.publishing.publish
 
     def chatty(*args: Any, **values: Any) -> Any:
         logging.getLogger("warren_broker.chatty").warning("a line is published")
         return publish(*args, **values)
 
-    monkeypatch.setattr(source.publisher._publishing, "publish", chatty)
+    monkeypatch.setattr(source.publisher.publishing, "publish", chatty)
     publishing = LogPublishing(source, "debug")
     try:
         logging.getLogger("some").warning("first")
