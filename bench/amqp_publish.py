@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from bench import rabbitmq
 from bench.report import show
-from pyspark_warren.amqp.publish import write_published
-from pyspark_warren.options import parse_options
-from pyspark_warren.writer import Attempt
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.sink.publish import write_published
+from pyspark_warren.sink.writer import Attempt
 from warren.stages import SinkDriver
 
 SIZES_BYTES = (1024, 100)

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from bench.report import show
-from pyspark_warren.blocks import blocks_of
-from pyspark_warren.decode import ARROW_TYPES
-from pyspark_warren.encode import encode_rows
-from pyspark_warren.rows import ClaimedBlock, to_arrow
+from pyspark_warren.rows.blocks import blocks_of
+from pyspark_warren.rows.decode import ARROW_TYPES
+from pyspark_warren.rows.encode import encode_rows
+from pyspark_warren.rows.rows import ClaimedBlock, to_arrow
 from warren_wire.block.block import Block
 
 ROWS = 4_000

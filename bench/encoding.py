@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from bench.report import show
-from pyspark_warren.blocks import blocks_of
-from pyspark_warren.decode import ARROW_TYPES
-from pyspark_warren.encode import encode_rows
-from pyspark_warren.writer import keep_freed_memory
+from pyspark_warren.rows.blocks import blocks_of
+from pyspark_warren.rows.decode import ARROW_TYPES
+from pyspark_warren.rows.encode import encode_rows
+from pyspark_warren.sink.writer import keep_freed_memory
 
 ROWS = 4_000
 REPEATS = 9

@@ -16,9 +16,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 
-from pyspark_warren.blocks import blocks_of
-from pyspark_warren.encode import encode_rows
-from pyspark_warren.rows import ClaimedBlock, to_arrow
+from pyspark_warren.rows.blocks import blocks_of
+from pyspark_warren.rows.encode import encode_rows
+from pyspark_warren.rows.rows import ClaimedBlock, to_arrow
 from warren_wire.block.block import Block
 
 BLOCK_ROWS = 4_000

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from bench.peers import Warren
 from bench.report import show
-from pyspark_warren.client import connect
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import parse_options
+from pyspark_warren.claims.client import connect
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
+from pyspark_warren.options.options import parse_options
 from pyspark_warren.surroundings import Surroundings
 from warren import Admin
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender

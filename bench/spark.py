@@ -21,7 +21,7 @@ from bench.memory_spark import BLOCK_ROWS, PARTITIONS, MemorySource, block
 from bench.peers import Warren
 from bench.report import show
 from bench.spark_cpu import KINDS, SparkMeter
-from pyspark_warren.columns import COLUMNS
+from pyspark_warren.rows.columns import COLUMNS
 from warren.admin import Admin
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
 

@@ -146,8 +146,8 @@ def kernel_alone(target: str, rows: int) -> float:
 
 def receiver(target: str, rows: int) -> float:
     """Consume with a receiver process; until the last message is in the spool."""
-    from pyspark_warren.amqp.lanes import Lane
-    from pyspark_warren.options import parse_options
+    from pyspark_warren.options.options import parse_options
+    from pyspark_warren.spool.lanes import Lane
 
     with tempfile.TemporaryDirectory(prefix="warren-bench-spool-", dir="/var/tmp") as place:
         given = {"hosts": target, "queue": "spool", "broker": "amqp", "ackMode": "spool"}

@@ -7,24 +7,20 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
-from pyspark_warren.browse_options import PUSH_ALWAYS, PUSH_NOTHING
-from pyspark_warren.columns import CORRUPT_DDL, STATE_DDL, schema_ddl
-from pyspark_warren.errors import UnsupportedError, WarrenSparkError
-from pyspark_warren.fault_boundary import told
-from pyspark_warren.option_spec import AMQP, AUTO
-from pyspark_warren.options import Options, parse_options
+from pyspark_warren.errors import UnsupportedError, WarrenSparkError, told
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.options.reading import PUSH_ALWAYS, PUSH_NOTHING
+from pyspark_warren.options.specs import AMQP, AUTO
+from pyspark_warren.rows.columns import CORRUPT_DDL, STATE_DDL, schema_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from pyspark_warren.amqp.stream_reader import SpoolStreamReader
-    from pyspark_warren.amqp.streams.spark import OffsetBatchReader, OffsetStreamReader
-    from pyspark_warren.port import BrokerPort
-    from pyspark_warren.sink import WarrenBatchWriter, WarrenStreamWriter
-    from pyspark_warren.source import (
-        RefusedStreamReader,
-        WarrenStreamReader,
-    )
+    from pyspark_warren.claims.client import WarrenBroker
+    from pyspark_warren.sink.sink import WarrenBatchWriter, WarrenStreamWriter
+    from pyspark_warren.source import RefusedStreamReader, WarrenStreamReader
+    from pyspark_warren.spool.driver import SpoolStreamReader
+    from pyspark_warren.streams.driver import OffsetBatchReader, OffsetStreamReader
     from pyspark_warren.table import WarrenBatchReader
 
 SPARK_MIN = (4, 2)
@@ -46,9 +42,9 @@ def check_pushing(said: str) -> None:
         )
 
 
-def connect(options: Options) -> BrokerPort:
+def connect(options: Options) -> WarrenBroker:
     """Connect to the broker of the options; see `client.connect`."""
-    from pyspark_warren import client
+    from pyspark_warren.claims import client
 
     return client.connect(options)
 
@@ -98,7 +94,7 @@ class WarrenDataSource(DataSource):
 
         options = self._detected("read", "batch")
         if options.starting_offset is not None:
-            from pyspark_warren.amqp.streams.spark import OffsetBatchReader
+            from pyspark_warren.streams.driver import OffsetBatchReader
 
             return OffsetBatchReader(options, schema)
         if options.broker == AMQP:
@@ -108,12 +104,12 @@ class WarrenDataSource(DataSource):
                 "startingOffset where it is a stream"
             )
         if options.push_filters != PUSH_NOTHING:
-            from pyspark_warren.filtered_table import PushedBatchReader
+            from pyspark_warren.table import PushedBatchReader
 
             check_pushing(options.push_filters)
             return PushedBatchReader(options, schema, self.connect)
         if options.row_filter:
-            from pyspark_warren.filtered_table import FilteredBatchReader
+            from pyspark_warren.table import FilteredBatchReader
 
             return FilteredBatchReader(options, schema, self.connect)
         return WarrenBatchReader(options, schema, self.connect)
@@ -142,11 +138,11 @@ class WarrenDataSource(DataSource):
 
         options = self._detected("read", "stream")
         if options.starting_offset is not None:
-            from pyspark_warren.amqp.streams.spark import OffsetStreamReader
+            from pyspark_warren.streams.driver import OffsetStreamReader
 
             return OffsetStreamReader(options, schema)
         if options.broker == AMQP:
-            from pyspark_warren.amqp.stream_reader import SpoolStreamReader
+            from pyspark_warren.spool.driver import SpoolStreamReader
 
             return SpoolStreamReader(options, schema)
         return WarrenStreamReader(options, schema, self.connect)
@@ -159,7 +155,7 @@ class WarrenDataSource(DataSource):
                 'mode "overwrite": a queue cannot be overwritten; use mode "append" '
                 "(to empty it first: warren queues purge)"
             )
-        from pyspark_warren.sink import WarrenBatchWriter
+        from pyspark_warren.sink.sink import WarrenBatchWriter
 
         return WarrenBatchWriter(self._detected("write", "batch"), schema, self.connect)
 
@@ -171,7 +167,7 @@ class WarrenDataSource(DataSource):
                 'output mode "complete" would publish the whole result again with '
                 'every batch; use "append" or "update"'
             )
-        from pyspark_warren.sink import WarrenStreamWriter
+        from pyspark_warren.sink.sink import WarrenStreamWriter
 
         return WarrenStreamWriter(self._detected("write", "stream"), schema, self.connect)
 

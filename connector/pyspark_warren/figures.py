@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from pyspark_warren.claims.offset import CLAIMS_KIND, SPOOL_KIND, STREAM_KIND, ClaimInfo, Offset
 from pyspark_warren.errors import CheckpointError
-from pyspark_warren.offset import CLAIMS_KIND, SPOOL_KIND, STREAM_KIND, ClaimInfo, Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

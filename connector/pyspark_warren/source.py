@@ -18,16 +18,21 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_warren.conditions import named_conditions
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import BrokerUnavailableError, ClaimLostError, WarrenSparkError
-from pyspark_warren.fault_boundary import told, told_rows
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import Options
-from pyspark_warren.plan import Slice, pack
-from pyspark_warren.port import Connect
-from pyspark_warren.reader import read_task
-from pyspark_warren.rows import check_columns, check_schema
+from pyspark_warren.claims.client import Connect
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
+from pyspark_warren.claims.plan import Slice, pack
+from pyspark_warren.claims.reader import read_task
+from pyspark_warren.errors import (
+    BrokerUnavailableError,
+    ClaimLostError,
+    WarrenSparkError,
+    named_conditions,
+    told,
+    told_rows,
+)
+from pyspark_warren.options.options import Options
+from pyspark_warren.rows.rows import check_columns, check_schema
 from pyspark_warren.surroundings import Renewer, Surroundings, before_termination
 
 log = logging.getLogger("pyspark_warren")

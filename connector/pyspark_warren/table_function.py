@@ -18,14 +18,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import AnalyzeArgument, AnalyzeResult
 
-from pyspark_warren.browse_options import PUSH_NOTHING
-from pyspark_warren.columns import COLUMNS, HEADERS_TEXT_DDL, STATE_COLUMNS
 from pyspark_warren.datasource import WarrenDataSource
-from pyspark_warren.decode import ARROW_TYPES, HEADERS_TEXT
-from pyspark_warren.errors import OptionError, SchemaError
-from pyspark_warren.fault_boundary import told, told_rows
-from pyspark_warren.options import parse_options
-from pyspark_warren.states import check_view_columns
+from pyspark_warren.errors import OptionError, SchemaError, told, told_rows
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.options.reading import PUSH_NOTHING
+from pyspark_warren.rows.columns import COLUMNS, HEADERS_TEXT_DDL, STATE_COLUMNS
+from pyspark_warren.rows.decode import ARROW_TYPES, HEADERS_TEXT
+from pyspark_warren.rows.states import check_view_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,8 +10,8 @@ import pytest
 
 from bench.memory_spark import BLOCK_ROWS, block
 from bench.spark_cpu import KINDS, SparkMeter
-from pyspark_warren.decode import ARROW_TYPES
-from pyspark_warren.rows import ClaimedBlock, to_arrow
+from pyspark_warren.rows.decode import ARROW_TYPES
+from pyspark_warren.rows.rows import ClaimedBlock, to_arrow
 from warren_wire.block.block import Block
 
 BURNT_S = 0.3

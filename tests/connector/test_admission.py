@@ -9,9 +9,9 @@ import pytest
 from connector.test_driver import World as OneQueue
 from connector.test_queues_driver import World as SeveralQueues
 from connector.test_queues_driver import counts
-from pyspark_warren.admission import ADAPTIVE_FIRST, ADAPTIVE_LEAST, Admission
+from pyspark_warren.claims.pacing import ADAPTIVE_FIRST, ADAPTIVE_LEAST, Admission
 from pyspark_warren.errors import OptionError
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
 
 MINIMA = {"minMessagesPerTrigger": "6", "maxTriggerDelay": "5s"}
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 from spark_world.fake import FakeBroker, FakeClient
 
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
 from pyspark_warren.source import WarrenStreamReader
 from warren import errors
 

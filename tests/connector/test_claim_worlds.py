@@ -20,7 +20,8 @@ import pytest
 from spark_world.fake import quorum_queue
 from spark_world.fake_reader import TwoAtOnce, take, told
 
-from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
 from pyspark_warren.errors import (
     CheckpointBehindError,
     CheckpointError,
@@ -28,8 +29,7 @@ from pyspark_warren.errors import (
     FencedError,
     WarrenSparkError,
 )
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
 from pyspark_warren.surroundings import Surroundings
 from tests.broker.queue.world import Queue as Machine
 from warren import errors

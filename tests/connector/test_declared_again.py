@@ -10,12 +10,12 @@ import pytest
 from spark_world.offsets import only
 
 from pyspark_warren import errors
-from pyspark_warren.client import WarrenBroker
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.reader import read_task
-from pyspark_warren.rows import ARROW_TYPES
+from pyspark_warren.claims.client import WarrenBroker
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
+from pyspark_warren.claims.reader import read_task
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.rows.rows import ARROW_TYPES
 from pyspark_warren.surroundings import Surroundings
 from warren import Producer
 from warren import errors as client_errors

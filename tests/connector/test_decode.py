@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_warren import decode
-from pyspark_warren.columns import PROPERTY_COLUMNS
-from pyspark_warren.decode import decode_columns
-from pyspark_warren.properties import NAMES, decode_properties
+from pyspark_warren.rows import decode
+from pyspark_warren.rows.columns import PROPERTY_COLUMNS
+from pyspark_warren.rows.decode import decode_columns
+from pyspark_warren.rows.properties import NAMES, decode_properties
 from tests.broker.kernel.conftest import loaded
 from warren_wire.amqp091 import fields, properties
 from warren_wire.amqp091.fields import Field

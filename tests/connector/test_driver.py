@@ -6,15 +6,15 @@ import pytest
 from spark_world.fake import FakeBroker, FakeClient, ReaderState
 from spark_world.offsets import only
 
-from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
 from pyspark_warren.errors import (
     CheckpointBehindError,
     CheckpointError,
     ClaimLostError,
     FencedError,
 )
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
 from pyspark_warren.surroundings import Surroundings
 from warren import errors as client_errors
 

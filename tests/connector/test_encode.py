@@ -16,11 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pyspark_warren import arrow_values, encode
-from pyspark_warren.encode import EncodedRows, encode_rows
 from pyspark_warren.errors import SchemaError
-from pyspark_warren.properties import encode_headers
-from pyspark_warren.rows import ARROW_TYPES
+from pyspark_warren.rows import encode
+from pyspark_warren.rows import encode as arrow_values
+from pyspark_warren.rows.encode import EncodedRows, encode_rows
+from pyspark_warren.rows.properties import encode_headers
+from pyspark_warren.rows.rows import ARROW_TYPES
 from tests.broker.kernel.conftest import loaded
 from tests.patience import PATIENCE_S
 from warren_wire.amqp091 import properties
@@ -301,9 +302,9 @@ def test_a_delivery_mode_beyond_32_bits_was_an_error_of_arrow(mode: None) -> Non
 FAULTS = """
 import resource, sys
 import pyarrow as pa
-from pyspark_warren.blocks import blocks_of
-from pyspark_warren.encode import encode_rows
-from pyspark_warren.writer import keep_freed_memory
+from pyspark_warren.rows.blocks import blocks_of
+from pyspark_warren.rows.encode import encode_rows
+from pyspark_warren.sink.writer import keep_freed_memory
 if {keeps}:
     keep_freed_memory()
 rows = pa.record_batch({{"body": pa.array([b"x" * 1024] * 4000)}})

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from pyspark_warren.client import connect
-from pyspark_warren.conditions import named_conditions
-from pyspark_warren.errors import ClaimLostError
-from pyspark_warren.options import Options, parse_options
+from pyspark_warren.claims.client import connect
+from pyspark_warren.errors import ClaimLostError, named_conditions
+from pyspark_warren.options.options import Options, parse_options
 from pyspark_warren.source import WarrenStreamReader
 from tests.patience import TooSlow, in_time, with_time_enough
 from warren import Admin, Connection, Producer

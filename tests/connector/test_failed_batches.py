@@ -8,11 +8,11 @@ import pytest
 from spark_world.fake import FakeBroker, FakeClient, Message, quorum_queue
 from spark_world.offsets import only, standing, text
 
-from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.failed_batches import dead_letters, narrowed, tries_before
+from pyspark_warren.claims.offset import ClaimInfo, Offset, Position
 from pyspark_warren.errors import CheckpointBehindError, OptionError
-from pyspark_warren.failed_batches import dead_letters, narrowed, tries_before
-from pyspark_warren.offset import ClaimInfo, Offset, Position
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
 from pyspark_warren.surroundings import Surroundings
 
 

@@ -13,9 +13,9 @@ from connector.test_driver import World, started, with_messages
 from connector.test_queues_driver import World as SeveralQueues
 from connector.test_queues_driver import counts
 from connector.test_queues_driver import started as all_started
-from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
 from pyspark_warren.errors import FencedError
-from pyspark_warren.offset import Offset
 from warren import errors as client_errors
 
 # ------------------------------------------------------------------ one queue

@@ -11,7 +11,7 @@ from pyspark import SparkContext, TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from spark_world.fake import FakeServer
 
-from pyspark_warren.task_query import query_name
+from pyspark_warren.surroundings import query_name
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -13,14 +13,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from pyspark_warren.client import WarrenBroker, connect
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.reader import read_task
-from pyspark_warren.rows import ARROW_TYPES, ClaimedBlock
+from pyspark_warren.claims.client import WarrenBroker, connect
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
+from pyspark_warren.claims.reader import read_task
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.rows.rows import ARROW_TYPES, ClaimedBlock
+from pyspark_warren.sink.writer import Attempt, write_direct, write_staged
 from pyspark_warren.surroundings import Surroundings
-from pyspark_warren.writer import Attempt, write_direct, write_staged
 from warren.admin import Admin
 from warren.local import LocalCluster
 from warren.stages import SinkDriver

@@ -10,13 +10,13 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from spark_world.fake import FakeBroker, FakeClient
 from spark_world.offsets import only, standing, text
 
-from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.claims.driver import ClaimDriver
 from pyspark_warren.errors import CheckpointBehindError, OptionError, UnsupportedError
-from pyspark_warren.one_decision import claims_of_batch
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.sink import WarrenStreamWriter, Written
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.sink.checkpoint import claims_of_batch
+from pyspark_warren.sink.sink import WarrenStreamWriter, Written
+from pyspark_warren.sink.writer import Attempt, write_staged
 from pyspark_warren.surroundings import Surroundings
-from pyspark_warren.writer import Attempt, write_staged
 from warren.stages import SinkDriver
 
 BATCH = 7

@@ -16,20 +16,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 from spark_world.fake import FakeBroker, FakeClient
 
-from pyspark_warren.columns import STATE_COLUMNS
+from pyspark_warren.claims.plan import SPANS_MAX, ViewPiece, spans
 from pyspark_warren.datasource import WarrenDataSource
-from pyspark_warren.decode import ARROW_TYPES
 from pyspark_warren.errors import UnsupportedError
-from pyspark_warren.filtered_table import (
-    FilteredBatchReader,
-    PushedBatchReader,
-    narrowed,
-)
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.plan import SPANS_MAX, ViewPiece, spans
-from pyspark_warren.predicates import pushed
-from pyspark_warren.states import ARROW_TYPES as STATE_TYPES
-from pyspark_warren.table import WarrenBatchReader
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.rows.columns import STATE_COLUMNS
+from pyspark_warren.rows.decode import ARROW_TYPES
+from pyspark_warren.rows.predicates import pushed
+from pyspark_warren.rows.states import ARROW_TYPES as STATE_TYPES
+from pyspark_warren.table import FilteredBatchReader, PushedBatchReader, WarrenBatchReader, narrowed
 from warren.errors import Conflict
 from warren.views import ViewedBlock
 from warren_wire.block.layout import AREA_BODIES

@@ -35,8 +35,8 @@ import pyarrow as pa
 
 from pyspark_warren import client
 from pyspark_warren.options import parse_options
-from pyspark_warren.plan import Slice
-from pyspark_warren.reader import read_task
+from pyspark_warren.claims.plan import Slice
+from pyspark_warren.claims.reader import read_task
 
 def received():
     lines = Path("/proc/self/net/dev").read_text().splitlines()

@@ -13,12 +13,12 @@ from spark_world.fake_reader import FakeReader
 from spark_world.offsets import only, standing
 
 from connector.test_driver import World, started
-from pyspark_warren import claim_ahead
-from pyspark_warren.claim_ahead import BATCH_MS_MAX, prefetches
-from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.claims import ahead as claim_ahead
+from pyspark_warren.claims.ahead import BATCH_MS_MAX, prefetches
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
 from pyspark_warren.errors import ClaimLostError, FencedError, TokenError
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
 from pyspark_warren.surroundings import Surroundings
 from tests.patience import PATIENCE_S
 from warren import errors

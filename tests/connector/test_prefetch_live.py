@@ -14,11 +14,10 @@ import pytest
 from spark_world.offsets import only
 from spark_world.runs import RealWorld, ended, resume
 
-from pyspark_warren.client import connect
-from pyspark_warren.conditions import named_conditions
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.errors import BrokerRefusedError
-from pyspark_warren.options import parse_options
+from pyspark_warren.claims.client import connect
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.errors import BrokerRefusedError, named_conditions
+from pyspark_warren.options.options import parse_options
 from pyspark_warren.surroundings import Surroundings
 from tests.patience import PATIENCE_S
 from warren.admin import Admin

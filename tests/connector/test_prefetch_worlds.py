@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from connector.test_claim_worlds import SEEDS, World
-from pyspark_warren import driver
-from pyspark_warren.claim_ahead import ClaimAhead, ClaimsAhead
-from pyspark_warren.offset import Position
+from pyspark_warren.claims import driver
+from pyspark_warren.claims.ahead import ClaimAhead, ClaimsAhead
+from pyspark_warren.claims.offset import Position
 from warren_machines.queue.claims import claim as claims
 
 SEEN: Counter[str] = Counter()

@@ -10,11 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_warren.conditions import named_conditions
-from pyspark_warren.errors import BrokerUnavailableError, CheckpointError, OptionError
-from pyspark_warren.offset import ClaimInfo, Offset, Position
-from pyspark_warren.options import SPECS, Options, for_broker, options_table, parse_options
-from pyspark_warren.plan import (
+from pyspark_warren.claims.offset import ClaimInfo, Offset, Position
+from pyspark_warren.claims.plan import (
     SLICE_BYTES,
     SLICE_MESSAGES,
     SLICES_MAX,
@@ -22,8 +19,15 @@ from pyspark_warren.plan import (
     claims_between,
     cut,
 )
-from pyspark_warren.sink_schema import check_sink_schema
-from pyspark_warren.task_query import query_name
+from pyspark_warren.errors import (
+    BrokerUnavailableError,
+    CheckpointError,
+    OptionError,
+    named_conditions,
+)
+from pyspark_warren.options.options import SPECS, Options, for_broker, options_table, parse_options
+from pyspark_warren.sink.sink import check_sink_schema
+from pyspark_warren.surroundings import query_name
 from warren.errors import Unavailable
 from warren.uri import ClientTls
 
@@ -490,7 +494,7 @@ def test_sink_columns(columns: dict[str, str], says: str) -> None:
 
 
 def test_what_a_source_gives_a_sink_takes() -> None:
-    from pyspark_warren.columns import COLUMNS
+    from pyspark_warren.rows.columns import COLUMNS
 
     check_sink_schema(
         {name: ddl.replace("map<string, ", "map<string,") for name, ddl in COLUMNS.items()},

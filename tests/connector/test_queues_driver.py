@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spark_world.fake import FakeBroker, FakeClient
 
-from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
+from pyspark_warren.claims.plan import SLICE_MESSAGES, Slice, pack
+from pyspark_warren.claims.selection import divide
 from pyspark_warren.errors import (
     CheckpointBehindError,
     CheckpointError,
@@ -15,10 +18,8 @@ from pyspark_warren.errors import (
     FencedError,
     OptionError,
 )
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import parse_options
-from pyspark_warren.plan import SLICE_MESSAGES, Slice, pack
-from pyspark_warren.share import BACKLOG, FAIR, divide
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.options.reading import BACKLOG, FAIR
 from pyspark_warren.surroundings import Surroundings
 from warren import errors
 

@@ -10,9 +10,9 @@ from spark_world.fake import FakeClient
 from spark_world.fake_reader import FakeReader
 
 from connector.test_queues_driver import World, counts, started
-from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
 from pyspark_warren.errors import FencedError
-from pyspark_warren.offset import Offset
 from warren import errors
 from warren.admin import Queue
 from warren.claims import ReaderStep, StepTaken

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from spark_world.fake import FakeBroker, FakeClient
 
-from pyspark_warren.decode import ARROW_TYPES
+from pyspark_warren.claims.plan import GivenUp, Slice
+from pyspark_warren.claims.reader import read_task
 from pyspark_warren.errors import BrokerRefusedError, ClaimLostError
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.plan import GivenUp, Slice
-from pyspark_warren.reader import read_task
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.rows.decode import ARROW_TYPES
 from warren.claims import ClaimSlice, FetchedBlock
 from warren_wire.queue_values.give_up_command import Way
 

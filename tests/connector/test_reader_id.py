@@ -10,15 +10,15 @@ from spark_world.offsets import only, standing
 
 from connector.test_driver import World, first_batch
 from connector.test_real_broker import channel_of, driver_of, options
-from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
 from pyspark_warren.errors import (
     CheckpointBehindError,
     CheckpointError,
     ClaimLostError,
     FencedError,
 )
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
 from pyspark_warren.surroundings import Surroundings
 from warren import errors as client_errors
 from warren.admin import Admin

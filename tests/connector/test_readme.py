@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from connector.amqp.rabbitmq import OneRabbitMQ
-from pyspark_warren.amqp.receiver_process import RECEIVER_CLOSE_S
+from pyspark_warren.spool.receiver_process import RECEIVER_CLOSE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 

@@ -18,18 +18,18 @@ from pyspark.sql.types import StructType
 from spark_world.offsets import only
 
 from pyspark_warren import errors
-from pyspark_warren.client import WarrenBroker, connect
-from pyspark_warren.columns import STATE_COLUMNS
-from pyspark_warren.conditions import named_conditions
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.plan import Slice
-from pyspark_warren.reader import read_browsed, read_task
-from pyspark_warren.rows import ARROW_TYPES
-from pyspark_warren.states import ARROW_TYPES as STATE_TYPES
+from pyspark_warren.claims.client import WarrenBroker, connect
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.plan import Slice
+from pyspark_warren.claims.reader import read_browsed, read_task
+from pyspark_warren.errors import named_conditions
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.rows.columns import STATE_COLUMNS
+from pyspark_warren.rows.rows import ARROW_TYPES
+from pyspark_warren.rows.states import ARROW_TYPES as STATE_TYPES
+from pyspark_warren.sink.writer import Attempt, write_direct, write_staged
 from pyspark_warren.surroundings import Surroundings
 from pyspark_warren.table import WarrenBatchReader
-from pyspark_warren.writer import Attempt, write_direct, write_staged
 from tests.patience import PATIENCE_S, PROMPTLY_S
 from warren.admin import Admin
 from warren.claims import FetchedBlock

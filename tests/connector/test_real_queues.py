@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from pyspark_warren.client import connect
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import parse_options
-from pyspark_warren.reader import read_task
-from pyspark_warren.rows import ARROW_TYPES
+from pyspark_warren.claims.client import connect
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
+from pyspark_warren.claims.reader import read_task
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.rows.rows import ARROW_TYPES
 from pyspark_warren.surroundings import Surroundings
 from warren import Admin, Producer
 from warren.errors import PeerError, UsageError

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pyspark_warren.driver import ClaimDriver
+from pyspark_warren.claims.driver import ClaimDriver
 from pyspark_warren.errors import OptionError, TokenError
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
 from pyspark_warren.surroundings import Renewer, Surroundings
 from tests.patience import PATIENCE_S
 from warren.errors import Fenced, Unavailable

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyspark_warren import properties as wire
-from pyspark_warren.amqp.read import DeliveredRows
-from pyspark_warren.blocks import blocks_of
-from pyspark_warren.columns import COLUMNS
-from pyspark_warren.decode import HEADERS_TEXT
-from pyspark_warren.dropping import rows_in_mode
-from pyspark_warren.encode import encode_rows
+from pyspark_warren.claims.reader import rows_in_mode
 from pyspark_warren.errors import BrokerRefusedError, MalformedMessageError, SchemaError
-from pyspark_warren.options import parse_options
-from pyspark_warren.rows import ARROW_TYPES, ClaimedBlock, check_schema, to_arrow
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.rows import properties as wire
+from pyspark_warren.rows.blocks import blocks_of
+from pyspark_warren.rows.columns import COLUMNS
+from pyspark_warren.rows.decode import HEADERS_TEXT
+from pyspark_warren.rows.encode import encode_rows
+from pyspark_warren.rows.rows import ARROW_TYPES, ClaimedBlock, check_schema, to_arrow
+from pyspark_warren.spool.read import DeliveredRows
 from warren_wire.amqp091 import fields
 from warren_wire.amqp091 import properties as broker_properties
 from warren_wire.block.block import Block, encode

@@ -13,9 +13,9 @@ from spark_world.fake import FakeServer
 
 from pyspark_warren.amqp.connection import parameters
 from pyspark_warren.errors import OptionError
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.password import address_with_password
-from pyspark_warren.secret import SECRET_FILE_BYTES_MAX
+from pyspark_warren.login.endpoint import SECRET_FILE_BYTES_MAX
+from pyspark_warren.login.tokens import address_with_password
+from pyspark_warren.options.options import Options, parse_options
 
 SECRET = "geheim-7d1f"
 VARIABLE = "WARREN_TEST_SECRET"

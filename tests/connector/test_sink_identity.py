@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pyspark_warren.errors import SinkChangedError
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.sink_identity import (
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.sink.identity import (
     IDENTITY_FILE,
     last_batch,
     note_identity,

@@ -16,17 +16,16 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
 from spark_world.fake import FakeBroker, FakeClient
 
-from pyspark_warren.amqp.read import DeliveredRows
-from pyspark_warren.blocks import blocks_of
-from pyspark_warren.decode import ARROW_TYPES, HEADERS_TEXT
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.dropping import rows_in_mode
-from pyspark_warren.encode import encode_rows
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.reader import read_task, rows_in_mode
 from pyspark_warren.errors import MalformedMessageError, OptionError
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.reader import read_task
-from pyspark_warren.rows import ClaimedBlock, to_arrow
-from pyspark_warren.sql_rows import RowFilter
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.rows.blocks import blocks_of
+from pyspark_warren.rows.decode import ARROW_TYPES, HEADERS_TEXT
+from pyspark_warren.rows.encode import encode_rows
+from pyspark_warren.rows.rows import ClaimedBlock, to_arrow
+from pyspark_warren.rows.sql_rows import RowFilter
+from pyspark_warren.spool.read import DeliveredRows
 from pyspark_warren.surroundings import Surroundings
 from pyspark_warren.table import WarrenBatchReader
 from warren.claims import FetchedBlock

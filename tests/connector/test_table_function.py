@@ -18,8 +18,8 @@ from spark_world.fake import FakeServer
 from spark_world.sources import DyingSource
 
 import pyspark_warren
-from pyspark_warren.columns import COLUMNS, STATE_COLUMNS
 from pyspark_warren.errors import OptionError, SchemaError
+from pyspark_warren.rows.columns import COLUMNS, STATE_COLUMNS
 from pyspark_warren.table_function import QueueTable, WarrenQueue, analysed, struct_of, values_of
 from warren.admin import Admin
 from warren.local import LocalCluster

@@ -13,13 +13,13 @@ import pytest
 
 from connector.test_real_broker import SCHEMA, attempt
 from pyspark_warren import errors
-from pyspark_warren.client import connect
-from pyspark_warren.conditions import named_conditions
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.reader import read_task
+from pyspark_warren.claims.client import connect
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.reader import read_task
+from pyspark_warren.errors import named_conditions
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.sink.writer import write_staged
 from pyspark_warren.surroundings import Surroundings
-from pyspark_warren.writer import write_staged
 from tests.certificates import Authority
 from tests.live.test_tls import TlsBroker
 from tests.patience import PROMPTLY_S

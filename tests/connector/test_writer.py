@@ -10,11 +10,11 @@ import pytest
 from spark_world.fake import FakeBroker, FakeClient
 from spark_world.offsets import standing, text
 
+from pyspark_warren.claims.offset import ClaimInfo
 from pyspark_warren.errors import SameQueueError
-from pyspark_warren.feedback_loop import refuse_checkpoint_queues
-from pyspark_warren.offset import ClaimInfo
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.writer import Attempt, WrittenPart, write_direct, write_staged
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.sink.checkpoint import refuse_checkpoint_queues
+from pyspark_warren.sink.writer import Attempt, WrittenPart, write_direct, write_staged
 from warren.errors import Unroutable
 from warren.stages import SinkDriver
 
@@ -134,7 +134,7 @@ def test_straight_away_a_rerun_gives_the_same_ids(broker: FakeBroker) -> None:
     attempts = [Attempt.drawn(DRIVER, 1, 3), Attempt.drawn(DRIVER, 1, 3)]
     for attempt in attempts:
         write_direct(FakeClient.local(broker), OPTIONS, attempt, iter([batch(b"a"), batch(b"b")]))
-    from pyspark_warren.properties import decode_properties
+    from pyspark_warren.rows.properties import decode_properties
 
     queue = broker.queues["out"]
     ids = [

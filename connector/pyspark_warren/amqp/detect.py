@@ -12,8 +12,8 @@ import pika
 from pika import exceptions
 
 from pyspark_warren.amqp.connection import open_any
-from pyspark_warren.option_spec import AMQP, AUTO, WARREN
-from pyspark_warren.options import Options, for_broker
+from pyspark_warren.options.options import Options, for_broker
+from pyspark_warren.options.specs import AMQP, AUTO, WARREN
 from warren.errors import ConnectionLost
 from warren.uri import ClientTls
 from warren_wire.amqp091.codec import FRAME_END, FRAME_METHOD, PROTOCOL_HEADER, decode_method

@@ -16,8 +16,8 @@ from typing import Any, Final
 import pika
 
 from pyspark_warren.errors import BrokerUnavailableError, WarrenSparkError
-from pyspark_warren.options import Options
-from pyspark_warren.tokens import RENEW_RETRY_S, LoginToken, TokenSource, token_source
+from pyspark_warren.login.tokens import RENEW_RETRY_S, LoginToken, TokenSource, token_source
+from pyspark_warren.options.options import Options
 
 log = logging.getLogger("pyspark_warren")
 

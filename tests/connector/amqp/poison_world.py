@@ -17,19 +17,18 @@ from connector.amqp.fake_broker import Channel, FakeBroker
 from connector.amqp.spooling import rows as rows_of
 from connector.amqp.spooling import with_id
 from connector.amqp.stepping import Disk, SteppingStore
-from pyspark_warren.amqp import queue_spool
-from pyspark_warren.amqp.consumer import SpoolConsumer
-from pyspark_warren.amqp.decided import Decided, DecidedRows
-from pyspark_warren.amqp.lanes import LaneCounts
-from pyspark_warren.amqp.plan import SpoolSlice
-from pyspark_warren.amqp.queue_spool import QueueSpool
-from pyspark_warren.amqp.spool.files import read_stretch
-from pyspark_warren.amqp.spool.lane import LaneUse, LaneWriter
-from pyspark_warren.amqp.spool.store import SpoolPlace
-from pyspark_warren.amqp.spool.tries import give_up
-from pyspark_warren.amqp.spool_driver import SpoolDriver
-from pyspark_warren.amqp.spool_offset import SpoolOffset
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.spool import queue_spool
+from pyspark_warren.spool.consumer import SpoolConsumer
+from pyspark_warren.spool.driver import SpoolDriver
+from pyspark_warren.spool.files import read_stretch
+from pyspark_warren.spool.giving_up import give_up
+from pyspark_warren.spool.lane import LaneUse, LaneWriter
+from pyspark_warren.spool.lanes import LaneCounts
+from pyspark_warren.spool.offset import SpoolOffset, SpoolSlice
+from pyspark_warren.spool.queue_spool import QueueSpool
+from pyspark_warren.spool.search import Decided, DecidedRows
+from pyspark_warren.spool.store import SpoolPlace
 from warren_wire.amqp091.properties import NONE
 
 NEVER = 1 << 40

@@ -20,14 +20,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pyspark_warren.amqp.lanes import Lane
-from pyspark_warren.amqp.plan import SpoolSlice
-from pyspark_warren.amqp.spool_driver import SpoolDriver
-from pyspark_warren.amqp.spool_offset import SpoolOffset
-from pyspark_warren.amqp.stream_reader import SpoolStreamReader
-from pyspark_warren.decode import ARROW_TYPES
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.rows.decode import ARROW_TYPES
 from pyspark_warren.source import TaskPartition
+from pyspark_warren.spool.driver import SpoolDriver, SpoolStreamReader
+from pyspark_warren.spool.lanes import Lane
+from pyspark_warren.spool.offset import SpoolOffset, SpoolSlice
 from tests.patience import PATIENCE_S
 
 STEPS = ("initial", "latest", "offset_log", "in_write", "written", "commit_log", "settled")

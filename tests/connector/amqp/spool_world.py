@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from pyspark_warren.amqp.plan import slices
-from pyspark_warren.amqp.spool.epochs import LaneFolder
-from pyspark_warren.amqp.spool.files import read_stretch, stretches
-from pyspark_warren.amqp.spool.lane import LaneUse, LaneWriter
-from pyspark_warren.amqp.spool.store import SpoolPlace
-from pyspark_warren.amqp.spool_offset import SpoolOffset
 from pyspark_warren.errors import FencedError, SpoolError, WarrenSparkError
+from pyspark_warren.spool.files import LaneFolder, read_stretch, stretches
+from pyspark_warren.spool.lane import LaneUse, LaneWriter
+from pyspark_warren.spool.offset import SpoolOffset, slices
+from pyspark_warren.spool.store import SpoolPlace
 from tests.connector.amqp.fake_broker import Channel, FakeBroker, Message
 from tests.connector.amqp.spooling import rows, with_id
 from tests.connector.amqp.stepping import Disk, Program, SteppingStore

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
-from pyspark_warren.amqp.spool.files import read_stretch, stretches
-from pyspark_warren.amqp.spool.lane import LaneUse, LaneWriter
-from pyspark_warren.amqp.spool.rows import SCHEMA
-from pyspark_warren.amqp.spool.store import ArrowStore, SpoolPlace, open_place
+from pyspark_warren.spool.files import read_stretch, stretches
+from pyspark_warren.spool.lane import LaneUse, LaneWriter
+from pyspark_warren.spool.layout import SCHEMA
+from pyspark_warren.spool.store import ArrowStore, SpoolPlace, open_place
 from warren_wire.amqp091.properties import NONE, Properties, encode
 
 USE = LaneUse("/", "flights", keep=100)

@@ -9,7 +9,7 @@ from zlib import crc32
 
 import pyarrow as pa
 
-from pyspark_warren.amqp.spool.store import Fill
+from pyspark_warren.spool.store import Fill
 
 
 class Killed(BaseException):

@@ -10,12 +10,12 @@ import pika
 import pyarrow as pa
 
 from connector.amqp.query import Died, NodePort
-from pyspark_warren.amqp.streams.driver import StreamDriver
-from pyspark_warren.amqp.streams.ends import StreamEnds
-from pyspark_warren.amqp.streams.offset import StreamOffset
-from pyspark_warren.amqp.streams.read import read_offsets
-from pyspark_warren.decode import ARROW_TYPES
-from pyspark_warren.options import Options, parse_options
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.rows.decode import ARROW_TYPES
+from pyspark_warren.streams.driver import StreamDriver
+from pyspark_warren.streams.ends import StreamEnds
+from pyspark_warren.streams.offset import StreamOffset
+from pyspark_warren.streams.read import read_offsets
 from tests.patience import PATIENCE_S
 
 SCHEMA = pa.schema([(name, ARROW_TYPES[name]) for name in ("body", "message_id", "position")])

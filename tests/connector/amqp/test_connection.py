@@ -20,12 +20,11 @@ from pika.adapters.select_connection import IOLoop
 from bench.ports import free_ports
 from connector.amqp.rabbitmq import OneRabbitMQ, found_root
 from pyspark_warren import errors
-from pyspark_warren.amqp.connection import named, open_any, open_blocking, parameters
+from pyspark_warren.amqp.connection import ClientName, named, open_any, open_blocking, parameters
 from pyspark_warren.amqp.detect import detect
-from pyspark_warren.amqp.kept import KeptConnection
-from pyspark_warren.amqp.names import ClientName
 from pyspark_warren.amqp.session import Session
-from pyspark_warren.options import Options, parse_options
+from pyspark_warren.options.options import Options, parse_options
+from pyspark_warren.sink.kept import KeptConnection
 from tests.certificates import Authority
 from tests.patience import PATIENCE_S, PROMPTLY_S, TooSlow, with_time_enough
 from tests.resetting_peer import resetting_peer

@@ -20,7 +20,7 @@ from connector.amqp.test_connection import answering, named_at_last
 from connector.amqp.test_publish import Declared
 from pyspark_warren import errors
 from pyspark_warren.amqp.detect import detect
-from pyspark_warren.options import Options, parse_options
+from pyspark_warren.options.options import Options, parse_options
 from tests.patience import PATIENCE_S, PROMPTLY_S
 from warren.admin import Admin
 from warren.local import LocalCluster

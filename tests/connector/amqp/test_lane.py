@@ -8,14 +8,9 @@ from typing import Any
 
 import pytest
 
-from pyspark_warren.amqp.spool.lane import describe
-from pyspark_warren.amqp.spool.store import SpoolPlace
-from pyspark_warren.errors import (
-    CheckpointBehindError,
-    FencedError,
-    SpoolError,
-    SpoolLostError,
-)
+from pyspark_warren.errors import CheckpointBehindError, FencedError, SpoolError, SpoolLostError
+from pyspark_warren.spool.lane import describe
+from pyspark_warren.spool.store import SpoolPlace
 from tests.connector.amqp.spooling import USE, bodies, place, rows, take_over
 
 

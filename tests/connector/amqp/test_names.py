@@ -13,10 +13,10 @@ import pytest
 from connector.amqp.query import Query, Queue
 from connector.amqp.rabbitmq import POLL_S, OneRabbitMQ
 from connector.amqp.stream_query import Stream, StreamQuery
-from pyspark_warren.amqp.names import of_receiver, of_sink, of_stream
-from pyspark_warren.amqp.publish import write_published
-from pyspark_warren.options import parse_options
-from pyspark_warren.writer import Attempt
+from pyspark_warren.amqp.connection import of_receiver, of_sink, of_stream
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.sink.publish import write_published
+from pyspark_warren.sink.writer import Attempt
 from tests.patience import PATIENCE_S
 from warren.stages import SinkDriver
 from warren_wire.queue_values.describe_command import ReadBy

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from connector.amqp.poison_world import PoisonSpoolWorld
-from pyspark_warren.amqp.consumer import Unacknowledged
-from pyspark_warren.amqp.decided import Decided, DecidedRows
-from pyspark_warren.amqp.search import NO_SEARCH, Part, Search
-from pyspark_warren.amqp.spool.tries import Tried, Tries, give_up, given_up_file
 from pyspark_warren.errors import OptionError
+from pyspark_warren.spool.consumer import Unacknowledged
+from pyspark_warren.spool.giving_up import Tried, Tries, give_up, given_up_file
+from pyspark_warren.spool.search import NO_SEARCH, Decided, DecidedRows, Part, Search
 
 
 def one_batch(patch: pytest.MonkeyPatch, count: int, *bad: int, **more: Any) -> PoisonSpoolWorld:

@@ -17,7 +17,7 @@ from connector.amqp.query import Query, Queue, has_receiver, receiver_of, run_un
 from connector.amqp.rabbitmq import OneRabbitMQ
 from connector.amqp.relay import Relay
 from pyspark_warren import errors
-from pyspark_warren.amqp.lanes import Lane
+from pyspark_warren.spool.lanes import Lane
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_warren.amqp.recognise import OLD, RowMemory, delivery_counts, identities_of
-from pyspark_warren.amqp.spool.layout import IDENTITY_BYTES
+from pyspark_warren.spool.layout import IDENTITY_BYTES
+from pyspark_warren.spool.recognise import OLD, RowMemory, delivery_counts, identities_of
 from tests.connector.amqp.spooling import rows, with_id
 from warren_wire.amqp091.properties import NONE, Properties, encode
 

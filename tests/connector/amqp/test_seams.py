@@ -18,10 +18,9 @@ from pyspark.sql.types import StructType
 from connector.amqp.query import Died, Query, Queue, receiver_of
 from connector.amqp.rabbitmq import OneRabbitMQ
 from pyspark_warren import errors
-from pyspark_warren.amqp.lanes import Lane
-from pyspark_warren.amqp.spool_driver import SpoolDriver
-from pyspark_warren.amqp.stream_reader import SpoolStreamReader
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.spool.driver import SpoolDriver, SpoolStreamReader
+from pyspark_warren.spool.lanes import Lane
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from connector.amqp.query import SCHEMA, Query, Queue, run_until_it_dies
 from connector.amqp.rabbitmq import OneRabbitMQ
 from live.conftest import eventually
-from pyspark_warren.amqp.read import read_spooled
-from pyspark_warren.amqp.spool_offset import SpoolOffset, SpoolPosition
 from pyspark_warren.errors import BrokerRefusedError, CheckpointError, OptionError
 from pyspark_warren.figures import progress
-from pyspark_warren.options import parse_options
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.spool.offset import SpoolOffset, SpoolPosition
+from pyspark_warren.spool.read import read_spooled
 
 
 class QueuesQuery(Query):

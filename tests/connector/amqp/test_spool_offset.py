@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_warren.amqp.decided import Decided
-from pyspark_warren.amqp.plan import cut_end, slices
-from pyspark_warren.amqp.search import Part, Search
-from pyspark_warren.amqp.spool.layout import Stretch
-from pyspark_warren.amqp.spool_offset import SpoolOffset, SpoolPosition
+from pyspark_warren.claims.offset import Offset
 from pyspark_warren.errors import CheckpointError
-from pyspark_warren.offset import Offset
+from pyspark_warren.spool.layout import Stretch
+from pyspark_warren.spool.offset import SpoolOffset, SpoolPosition, cut_end, slices
+from pyspark_warren.spool.search import Decided, Part, Search
 
 SEARCH = Search(
     7, Part(4, 6, 1), (Part(6, 8, 1), Part(1, 2, 2)), 1, True, (Decided(3, 4, "reject"),)

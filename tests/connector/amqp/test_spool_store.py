@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pyspark_warren.amqp.spool.files import read_stretch, stretches
-from pyspark_warren.amqp.spool.store import LocalStore, open_place
 from pyspark_warren.errors import SpoolError, SpoolLostError
+from pyspark_warren.spool.files import read_stretch, stretches
+from pyspark_warren.spool.store import LocalStore, open_place
 from tests.connector.amqp.spooling import USE, bodies, place, rows, take_over, with_id
 from warren_wire.amqp091.properties import NONE, Properties, encode
 

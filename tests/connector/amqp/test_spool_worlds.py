@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from pyspark_warren.amqp import recognise
-from pyspark_warren.amqp.recognise import RowMemory
-from pyspark_warren.amqp.spool import epochs, lane
-from pyspark_warren.amqp.spool.epochs import LaneFolder
-from pyspark_warren.amqp.spool.lane import LaneWriter
 from pyspark_warren.errors import WarrenSparkError
+from pyspark_warren.spool import files as epochs
+from pyspark_warren.spool import lane, recognise
+from pyspark_warren.spool.files import LaneFolder
+from pyspark_warren.spool.lane import LaneWriter
+from pyspark_warren.spool.recognise import RowMemory
 from tests.connector.amqp.spool_world import EqualMessages, Faults, World
 
 SEEDS = range(25)

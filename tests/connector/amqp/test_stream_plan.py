@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_warren.amqp.plan import offset_slices
-from pyspark_warren.amqp.streams.consumer import OFFSET_HEADER, offset_of
-from pyspark_warren.amqp.streams.offset import StreamOffset
+from pyspark_warren.claims.plan import SLICES_MAX
 from pyspark_warren.errors import CheckpointError
-from pyspark_warren.plan import SLICES_MAX
+from pyspark_warren.streams.consumer import OFFSET_HEADER, offset_of
+from pyspark_warren.streams.offset import StreamOffset, offset_slices
 from warren_wire.amqp091.fields import Field
 from warren_wire.amqp091.properties import Properties, encode
 

@@ -15,12 +15,11 @@ from connector.amqp.rabbitmq import OneRabbitMQ
 from connector.amqp.relay import Relay
 from connector.amqp.stream_query import SCHEMA, Stream, StreamQuery, wait_for_first
 from pyspark_warren import errors
-from pyspark_warren.amqp.plan import OffsetSlice
-from pyspark_warren.amqp.spool_offset import SpoolOffset
-from pyspark_warren.amqp.streams.ends import StreamEnds
-from pyspark_warren.amqp.streams.offset import StreamOffset
-from pyspark_warren.amqp.streams.read import read_offsets
-from pyspark_warren.offset import Offset
+from pyspark_warren.claims.offset import Offset
+from pyspark_warren.spool.offset import SpoolOffset
+from pyspark_warren.streams.ends import StreamEnds
+from pyspark_warren.streams.offset import OffsetSlice, StreamOffset
+from pyspark_warren.streams.read import read_offsets
 from tests.patience import PATIENCE_S, TooSlow, with_time_enough
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_warren.amqp.window import PUBLISH_WINDOW_BYTES, Run, Window
-from pyspark_warren.encode import encode_rows
+from pyspark_warren.rows.encode import encode_rows
+from pyspark_warren.sink.window import PUBLISH_WINDOW_BYTES, Run, Window
 
 
 def run(first: int, count: int, size_bytes: int = 100) -> Run:

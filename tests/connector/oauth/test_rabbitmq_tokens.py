@@ -18,8 +18,8 @@ from connector.amqp.stream_query import Stream, StreamQuery
 from connector.amqp.test_publish import Declared, batch, write
 from connector.oauth.endpoint import SECRET, Answer, TokenEndpoint, granting
 from pyspark_warren import errors
-from pyspark_warren.amqp.plan import OffsetSlice
-from pyspark_warren.amqp.streams.read import SliceReading
+from pyspark_warren.streams.offset import OffsetSlice
+from pyspark_warren.streams.read import SliceReading
 from tests.certificates import Authority
 from tests.patience import PATIENCE_S
 from tests.signing_key import CLIENT, SigningKey

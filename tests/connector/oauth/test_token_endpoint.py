@@ -14,18 +14,13 @@ from typing import Any
 import pytest
 
 from connector.oauth.endpoint import SECRET, Answer, Asked, TokenEndpoint
-from pyspark_warren import token_endpoint
 from pyspark_warren.amqp.connection import open_any, parameters
-from pyspark_warren.amqp.stdio import options_of, task_line
-from pyspark_warren.errors import (
-    BrokerUnavailableError,
-    OptionError,
-    TokenError,
-    WarrenSparkError,
-)
-from pyspark_warren.options import Options, for_broker, parse_options
-from pyspark_warren.token_endpoint import TokenClient, request_token
-from pyspark_warren.tokens import login_of, token_source
+from pyspark_warren.errors import BrokerUnavailableError, OptionError, TokenError, WarrenSparkError
+from pyspark_warren.login import endpoint as token_endpoint
+from pyspark_warren.login.endpoint import TokenClient, request_token
+from pyspark_warren.login.tokens import login_of, token_source
+from pyspark_warren.options.options import Options, for_broker, parse_options
+from pyspark_warren.spool.stdio import options_of, task_line
 from tests.certificates import Authority
 from tests.patience import PATIENCE_S, TooSlow, with_time_enough
 from tests.signing_key import CLIENT, SigningKey

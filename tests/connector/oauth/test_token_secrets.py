@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from pyspark_warren.errors import BrokerUnavailableError, TokenError
-from pyspark_warren.token_login import TokenSecrets
-from pyspark_warren.tokens import LoginToken, TokenSource
+from pyspark_warren.login.tokens import LoginToken, TokenSecrets, TokenSource
 from tests.patience import PATIENCE_S, PROMPTLY_S
 from warren.errors import Unavailable
 

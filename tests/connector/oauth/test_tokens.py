@@ -12,7 +12,6 @@ import pytest
 from pika.exceptions import ProbableAuthenticationError
 
 import warren.connection
-from pyspark_warren import tokens
 from pyspark_warren.amqp.connection import open_any
 from pyspark_warren.amqp.renewing import TokenCredentials
 from pyspark_warren.amqp.session import Session
@@ -22,10 +21,15 @@ from pyspark_warren.errors import (
     OptionError,
     TokenError,
 )
-from pyspark_warren.options import Options, parse_options
-from pyspark_warren.password import without_secrets
-from pyspark_warren.token_login import TokenSecrets
-from pyspark_warren.tokens import LoginToken, TokenSource, token_source
+from pyspark_warren.login import tokens
+from pyspark_warren.login.tokens import (
+    LoginToken,
+    TokenSecrets,
+    TokenSource,
+    token_source,
+    without_secrets,
+)
+from pyspark_warren.options.options import Options, parse_options
 from tests.patience import PATIENCE_S
 from tests.signing_key import SigningKey
 from warren.connection import Connection

@@ -13,8 +13,8 @@ import pytest
 
 from connector.oauth.endpoint import SECRET, Asked, TokenEndpoint, granting
 from connector.test_secrets import everything_shown
-from pyspark_warren.client import connect
-from pyspark_warren.options import parse_options
+from pyspark_warren.claims.client import connect
+from pyspark_warren.options.options import parse_options
 from tests.patience import PATIENCE_S, in_time, with_time_enough
 from tests.signing_key import SigningKey
 from warren.admin import Admin

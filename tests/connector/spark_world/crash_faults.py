@@ -244,7 +244,7 @@ def receivers() -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if b"pyspark_warren.amqp.receiver_process" in (entry / "cmdline").read_bytes():
+            if b"pyspark_warren.spool.receiver_process" in (entry / "cmdline").read_bytes():
                 if mark in (entry / "environ").read_bytes() + b"\0":
                     found.append(int(entry.name))
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A broker in a dictionary: what `pyspark_warren.port.Broker` says, done the dumb way.
+"""A broker in a dictionary: what `claims.client.WarrenBroker` says, done the dumb way.
 
 `FakeBroker` is the state, used in one process by the unit tests; `serve` and `FakeClient` put it
 behind a socket, so that it outlives the Spark drivers that the crash tests kill.
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark_warren.plan import ViewPiece
+from pyspark_warren.claims.plan import ViewPiece
 from spark_world.fake_message import Message
 from spark_world.fake_reader import FakeReader, take, told
 from spark_world.fake_writer import FakeWriter, by_queue

@@ -9,7 +9,7 @@ from warren.claims import Claim, ReaderStep, Registration, StepTaken
 
 
 class TwoAtOnce:
-    """`ReaderPort.settle_and_open` of a reader with `settle` and `open`."""
+    """`ClaimReader.settle_and_open` of a reader with `settle` and `open`."""
 
     settle: Any
     open: Any
@@ -34,7 +34,7 @@ class TwoAtOnce:
 
 
 class FakeReader(TwoAtOnce):
-    """`port.Reader`."""
+    """`warren.claims.ClaimReader`."""
 
     def __init__(self, call: Any, queue: str, reader: str) -> None:
         self._call, self._name, self.epoch = call, (queue, reader), None

@@ -1,4 +1,4 @@
-"""The fake's `port.Writer`, and its stages as the fake takes them."""
+"""The fake's `StageWriter`, and its stages as the fake takes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from warren.stages import StagedPart
 
 
 class FakeWriter:
-    """`port.Writer`."""
+    """`warren.stages.StageWriter`."""
 
     def __init__(self, partition: int, attempt: int, send_block: Any) -> None:
         self._key, self._send = (partition, attempt), send_block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pyspark_warren.offset import ClaimInfo, Offset, Position
+from pyspark_warren.claims.offset import ClaimInfo, Offset, Position
 
 
 def only(offset: Offset) -> Position:

@@ -8,10 +8,10 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from pyspark_warren.driver import ClaimDriver
-from pyspark_warren.offset import Offset
-from pyspark_warren.options import parse_options
-from pyspark_warren.plan import GivenUp
+from pyspark_warren.claims.driver import ClaimDriver
+from pyspark_warren.claims.offset import Offset
+from pyspark_warren.claims.plan import GivenUp
+from pyspark_warren.options.options import parse_options
 from pyspark_warren.surroundings import Surroundings
 from spark_world.fake import quorum_queue
 from spark_world.fake_reader import TwoAtOnce, take, told

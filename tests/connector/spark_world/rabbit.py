@@ -13,8 +13,8 @@ import pika
 import pyarrow.dataset as ds
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_warren.amqp.stream_reader import SpoolStreamReader
 from pyspark_warren.datasource import detect
+from pyspark_warren.spool.driver import SpoolStreamReader
 from spark_world.runs import Runs
 from spark_world.sources import (
     DyingBehindTheOffsetLog,

@@ -17,10 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_warren.client import WarrenBroker, connect
-from pyspark_warren.options import parse_options
-from pyspark_warren.rows import ClaimedBlock
-from pyspark_warren.writer import Attempt, write_direct
+from pyspark_warren.claims.client import WarrenBroker, connect
+from pyspark_warren.options.options import parse_options
+from pyspark_warren.rows.rows import ClaimedBlock
+from pyspark_warren.sink.writer import Attempt, write_direct
 from spark_world.fake import FakeServer
 from spark_world.warm_python import INTERPRETER_VARIABLES, interpreter
 from warren.admin import Admin

@@ -19,10 +19,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_warren.datasource import WarrenDataSource
 from pyspark_warren.datasource import connect as real_connect
-from pyspark_warren.fault_boundary import told
-from pyspark_warren.option_spec import WARREN
-from pyspark_warren.options import Options, for_broker
-from pyspark_warren.sink import WarrenStreamWriter
+from pyspark_warren.errors import told
+from pyspark_warren.options.options import Options, for_broker
+from pyspark_warren.options.specs import WARREN
+from pyspark_warren.sink.sink import WarrenStreamWriter
 from pyspark_warren.source import WarrenStreamReader
 from spark_world.fake import FakeClient
 

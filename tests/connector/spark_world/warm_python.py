@@ -47,7 +47,7 @@ IMPORTED = (
     "pyspark.sql.worker.write_into_data_source",
     "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark_warren.datasource",
-    "pyspark_warren.sink",
+    "pyspark_warren.sink.sink",
     "pyspark_warren.source",
     "spark_world.rabbit",
     "spark_world.sources",

@@ -1,0 +1,1 @@
+"""Logins: passwords and tokens, and where they come from."""

@@ -1,0 +1,1 @@
+"""The options of `format("warren")`: fields with specifications, by subject."""

@@ -1,0 +1,1 @@
+"""Messages as rows: blocks and property lists to Arrow columns, and back."""

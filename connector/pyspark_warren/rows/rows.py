@@ -1,0 +1,298 @@
+"""Conversion of blocks to Arrow columns.
+
+Columns that are not wanted cost nothing. The body is a view of the block.
+
+A property list that the codec refuses, or with a number that a column cannot hold, is an error that
+names the message; with a column for corrupt records the list is there, and the other columns
+derived from it are null. So is a body that is to be a text and is none.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_warren.errors import (
+    BrokerRefusedError,
+    MalformedMessageError,
+    SchemaError,
+    UnsupportedError,
+)
+from pyspark_warren.rows.columns import COLUMNS, CORRUPT_DDL, PROPERTY_COLUMNS, hint_of
+from pyspark_warren.rows.decode import ARROW_TYPES, HEADERS_TEXT, decode_columns, headers_as
+from warren_wire.block.block import FORM_AMQP091, Block, BlockError
+
+ROWS_MAX: Final = 16_384
+"""Rows of one Arrow batch: larger ones made Spark slower, not faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedBlock:
+    """A block with the positions and delivery counts of its messages.
+
+    runs  (index, first, last, delivery_count, acquired_count), first and last both included;
+          together as many messages as the block has, in its order
+    """
+
+    block: Block
+    runs: Sequence[tuple[int, int, int, int, int]]
+    queue: str
+
+    @classmethod
+    def decode(
+        cls, data: memoryview, runs: Sequence[tuple[int, int, int, int, int]], queue: str
+    ) -> ClaimedBlock:
+        """Decode a block from the broker; raises BrokerRefusedError when it is damaged."""
+        try:
+            block = Block.decode(data)
+        except BlockError as wrong:
+            raise BrokerRefusedError(
+                f"queue {queue!r}: a block from the broker cannot be read: {wrong}"
+            ) from wrong
+        told = sum(last - first + 1 for _, first, last, _, _ in runs)
+        if told != block.count:
+            raise BrokerRefusedError(
+                f"queue {queue!r}: a block of {block.count} messages came with runs for {told}"
+            )
+        return cls(block, runs, queue)
+
+
+def check_columns(names: Sequence[str], corrupt: str | None = None) -> None:
+    """Raise SchemaError for a column that no message has.
+
+    corrupt  the column for bytes that cannot be decoded; None: those are errors
+    """
+    for name in names:
+        if name not in COLUMNS and name != corrupt:
+            raise SchemaError(f"unknown column {name!r}; {hint_of(name, COLUMNS)}")
+    if corrupt is not None and corrupt not in names and PROPERTY_COLUMNS.intersection(names):
+        raise _no_place(corrupt)
+
+
+def _no_place(corrupt: str) -> SchemaError:
+    return SchemaError(
+        f"mode=PERMISSIVE needs a place for what cannot be decoded: add "
+        f"{corrupt} {CORRUPT_DDL} to the schema, or read with mode=FAILFAST"
+    )
+
+
+def check_schema(schema: pa.Schema, corrupt: str | None = None) -> None:
+    """Raise SchemaError unless every column is known and of its type, or the other one it has.
+
+    The body may be a string, and the values of headers may be.
+    """
+    check_columns(schema.names, corrupt)
+    for field in schema:
+        if field.name == corrupt:
+            wanted, ddl = pa.binary(), CORRUPT_DDL
+        else:
+            wanted, ddl = ARROW_TYPES[field.name], COLUMNS[field.name]
+        if field.type not in (wanted, _OTHER_TYPES.get(field.name, wanted)):
+            raise SchemaError(
+                f"column {field.name}: the schema says {field.type}, it is "
+                f"{ddl}; say that, and cast it after reading"
+            )
+        if field.name == "body" and field.type != wanted and corrupt is not None:
+            if corrupt not in schema.names:
+                raise _no_place(corrupt)
+
+
+def to_arrow(piece: ClaimedBlock, schema: pa.Schema, corrupt: str | None = None) -> pa.RecordBatch:
+    """Make the columns that the schema names, one row per message, in the block's order.
+
+    corrupt  the column that takes what cannot be decoded, as bytes: a property list, a body, or
+             the one and then the other; None: such a message raises MalformedMessageError
+    """
+    if piece.block.form != FORM_AMQP091:
+        raise UnsupportedError(
+            f"queue {piece.queue!r} holds messages published over AMQP 1.0; reading "
+            "those is not supported by this version"
+        )
+    made: dict[str, pa.Array] = {}
+    wanted = PROPERTY_COLUMNS.intersection(schema.names)
+    if corrupt is not None and corrupt in schema.names:
+        wanted = PROPERTY_COLUMNS
+    if wanted:
+        made = _property_columns(piece, wanted, corrupt)
+    for field in schema:
+        if field.name not in made:
+            made[field.name] = _MAKERS[field.name](piece, field.type)
+    fit_columns(made, schema, corrupt, lambda row: malformed_body(piece.queue, *_place(piece, row)))
+    return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+
+
+def fit_columns(
+    made: dict[str, pa.Array], schema: pa.Schema, corrupt: str | None, refuse: Callable[[int], str]
+) -> None:
+    """Give body and headers the type that the schema says.
+
+    made    the columns; bodies that are not UTF-8 become null, and are in the column `corrupt`
+            then, after a property list that is there
+    corrupt None: such a body raises MalformedMessageError
+    refuse  returns its text, for the number of a row
+    """
+    if "headers" in schema.names:
+        made["headers"] = headers_as(made["headers"], schema.field("headers").type)
+    if "body" in schema.names and schema.field("body").type == pa.string():
+        _decode_bodies(made, corrupt, refuse)
+
+
+def _decode_bodies(
+    made: dict[str, pa.Array], corrupt: str | None, refuse: Callable[[int], str]
+) -> None:
+    bodies = made["body"]
+    try:
+        made["body"] = bodies.cast(pa.string())
+        return
+    except pa.ArrowInvalid:
+        refused = [] if corrupt is None else made[corrupt].to_pylist()
+    texts: list[str | None] = []
+    for row, raw in enumerate(bodies.to_pylist()):
+        try:
+            texts.append(raw.decode())
+        except UnicodeDecodeError:
+            if corrupt is None:
+                raise MalformedMessageError(refuse(row)) from None
+            texts.append(None)
+            refused[row] = (refused[row] or b"") + raw
+    made["body"] = pa.array(texts, pa.string())
+    if corrupt is not None:
+        made[corrupt] = pa.array(refused, pa.binary())
+
+
+# ------------------------------------------------------------------ one maker per column
+
+
+def _body(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
+    block = piece.block
+    return _binary(block.body_offsets, block.body_data, block.count)
+
+
+def _binary(offsets: memoryview, data: memoryview, count: int) -> pa.BinaryArray:
+    """Return a view; offsets are little-endian 32 bit and start at 0, as in Arrow."""
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )
+
+
+def _routed(which: int) -> Callable[[ClaimedBlock, pa.DataType], pa.Array]:
+    def make(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
+        block = piece.block
+        words = [route[which].decode("utf-8", "replace") for route in block.routes]
+        if block.route_column is None:
+            return pa.repeat(pa.scalar(words[0] if words else "", wanted), block.count)
+        ids = pa.UInt32Array.from_buffers(
+            pa.uint32(), block.count, [None, pa.py_buffer(block.route_column)]
+        )
+        return pa.array(words, wanted).take(ids)
+
+    return make
+
+
+def _priority(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
+    column = piece.block.priority_column
+    if column is None:
+        column = memoryview(
+            b"".join(
+                bytes((priority,)) * (last - first)
+                for first, last, priority in piece.block.priority_runs
+            )
+        )
+    small = pa.UInt8Array.from_buffers(pa.uint8(), piece.block.count, [None, pa.py_buffer(column)])
+    return small.cast(wanted)
+
+
+def _counted(which: int) -> Callable[[ClaimedBlock, pa.DataType], pa.Array]:
+    def make(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
+        values = array("q")
+        for run in piece.runs:
+            values.extend(array("q", (run[which],)) * (run[2] - run[1] + 1))
+        return _int64(values)
+
+    return make
+
+
+def _int64(values: array[int]) -> pa.Array:
+    return pa.Int64Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _redelivered(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
+    return pc.greater(_counted(4)(piece, pa.int64()), 0)
+
+
+def _queue(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(piece.queue, wanted), piece.block.count)
+
+
+def _position(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
+    ordinals = array("q")
+    for _, first, last, _, _ in piece.runs:
+        ordinals.extend(range(first, last + 1))
+    parts = [_counted(0)(piece, pa.int64()), _int64(ordinals)]
+    return pa.StructArray.from_arrays(parts, fields=list(wanted))
+
+
+_OTHER_TYPES: Final = {"body": pa.string(), "headers": HEADERS_TEXT}
+"""The type that a column has in a schema that says so."""
+_MAKERS: Final[dict[str, Callable[[ClaimedBlock, pa.DataType], pa.Array]]] = {
+    "body": _body,
+    "exchange": _routed(0),
+    "routing_key": _routed(1),
+    "priority": _priority,
+    "delivery_count": _counted(3),
+    "acquired_count": _counted(4),
+    "redelivered": _redelivered,
+    "queue": _queue,
+    "position": _position,
+}
+
+
+# ------------------------------------------------------------------ properties
+
+
+def _property_columns(
+    piece: ClaimedBlock, wanted: frozenset[str], corrupt: str | None
+) -> dict[str, pa.Array]:
+    block = piece.block
+    decoded = decode_columns(block.properties_offsets, block.properties_data, block.count, wanted)
+    if corrupt is None and decoded.malformed:
+        row = decoded.malformed[0]
+        raise MalformedMessageError(
+            malformed(piece.queue, *_place(piece, row), decoded.why(row))
+        ) from None
+    columns = dict(decoded.columns)
+    if corrupt is not None:
+        columns[corrupt] = decoded.refused()
+    return columns
+
+
+def malformed(queue: str, index: int, ordinal: int, why: str) -> str:
+    """Return the text about a message with properties that cannot be decoded."""
+    return (
+        f"queue {queue!r}, position (index {index}, ordinal {ordinal}): the message's "
+        f"properties cannot be decoded: {why}. Read with mode=PERMISSIVE to get them as bytes "
+        "in a column of their own (columnNameOfCorruptRecord), or take the message from the "
+        "queue by other means"
+    )
+
+
+def malformed_body(queue: str, index: int, ordinal: int) -> str:
+    """Return the text about a message with a body that is to be a text and is none."""
+    return (
+        f"queue {queue!r}, position (index {index}, ordinal {ordinal}): the message's body is not "
+        "UTF-8; read the column body as binary, or with mode=PERMISSIVE to get it as bytes in a "
+        "column of their own (columnNameOfCorruptRecord)"
+    )
+
+
+def _place(piece: ClaimedBlock, row: int) -> tuple[int, int]:
+    for index, first, last, _, _ in piece.runs:
+        if row <= last - first:
+            return index, first + row
+        row -= last - first + 1
+    raise AssertionError((row, piece.runs))

@@ -1,0 +1,196 @@
+"""The position of a query with spools in its checkpoint, and the arithmetic of its batches."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pyspark_warren.claims.offset import OFFSET_FORM, SPOOL_KIND, check_form, damaged_offset
+from pyspark_warren.claims.plan import SLICES_MAX, edges, slices_of
+from pyspark_warren.spool.layout import Stretch
+from pyspark_warren.spool.search import NO_SEARCH, Part, Search
+
+NAME_DIGITS: Final = 16
+"""Hexadecimal digits of a queue's name in the name of its reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolPosition:
+    """The position of a reader in the spool of a queue.
+
+    row     number of the first row that does not precede it
+    search  what remains of batches that failed; None: nothing
+    """
+
+    queue: str
+    reader: str
+    row: int = 0
+    search: Search | None = None
+
+    def at(self, row: int, search: Search | None = None) -> SpoolPosition:
+        """Return the position of that row, with that search."""
+        return replace(self, row=row, search=search)
+
+    @property
+    def batch(self) -> str:
+        """A name for the batch that ends here, one that no other batch of the queue has.
+
+        Either the row is a later one than that of the batch before, or the turn of its search.
+        """
+        return f"{self.row}-{(self.search or NO_SEARCH).turn}"
+
+    def read_since(self, start: SpoolPosition | None) -> Part:
+        """Return the rows of the batch from `start` to here; None: it begins with the first row."""
+        if self.search is not None and self.search.reading is not None:
+            return self.search.reading
+        return Part(start.row if start is not None and start.reader == self.reader else 0, self.row)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the stored form."""
+        stored = {"reader": self.reader, "row": self.row}
+        return stored if self.search is None else {**stored, "search": self.search.to_dict()}
+
+    @classmethod
+    def from_dict(cls, queue: str, stored: Mapping[str, Any]) -> SpoolPosition:
+        """Parse the stored form; raises KeyError, TypeError, ValueError."""
+        search = Search.from_dict(stored["search"]) if "search" in stored else None
+        row = int(stored["row"])
+        if row < 0:
+            raise ValueError(row)
+        return cls(queue, str(stored["reader"]), row, search)
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolOffset:
+    """The positions of a query, by queue.
+
+    reader      the reader's name; where there are several queues, in each it has that name and a
+                digest of the queue's
+    registered  False only for the offset of a reader that no checkpoint knows yet
+    """
+
+    vhost: str
+    reader: str
+    queues: Mapping[str, SpoolPosition] = field(default_factory=dict)
+    registered: bool = True
+
+    def of(self, queue: str, several: bool) -> SpoolPosition:
+        """Return the position in a queue; the first one where there is none yet."""
+        digest = hashlib.sha256(queue.encode()).hexdigest()[:NAME_DIGITS]
+        name = f"{self.reader}-{digest}" if several else self.reader
+        return self.queues.get(queue, SpoolPosition(queue, name))
+
+    def at(self, queues: Mapping[str, SpoolPosition]) -> SpoolOffset:
+        """Return the offset with these positions, registered."""
+        return replace(self, queues={**self.queues, **queues}, registered=True)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the stored form. Keys are sorted, because Spark compares offsets as text."""
+        return {
+            "kind": SPOOL_KIND,
+            "queues": {name: each.to_dict() for name, each in sorted(self.queues.items())},
+            "reader": self.reader,
+            "registered": self.registered,
+            "version": OFFSET_FORM,
+            "vhost": self.vhost,
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> SpoolOffset:
+        """Parse the stored form of a checkpoint; raises CheckpointError."""
+        check_form(stored, SPOOL_KIND)
+        try:
+            queues = {
+                str(name): SpoolPosition.from_dict(str(name), each)
+                for name, each in stored["queues"].items()
+            }
+            names = str(stored["vhost"]), str(stored["reader"])
+            return cls(*names, queues, bool(stored["registered"]))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise damaged_offset(stored) from None
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolSlice:
+    """The work of one Spark task: rows of a queue's lane, in order.
+
+    given_up  the file by which the task gives the batch up (`giving_up`), and has no rows; "": it
+              reads
+    """
+
+    queue: str
+    reader: str
+    lane: str
+    stretches: tuple[Stretch, ...]
+    given_up: str = ""
+
+
+def cut_end(
+    start: int, reports: Sequence[tuple[int, int]], rows_max: int, bytes_max: int | None
+) -> int:
+    """Return where a batch from `start` ends.
+
+    reports    (end, bytes) of each durable file beyond `start`, ascending; the first one may begin
+               before `start`
+    rows_max   most rows
+    bytes_max  most bytes, to whole rows of the average size in their file; at least one row; None:
+               no limit
+    """
+    assert rows_max > 0, rows_max
+    at, room = start, bytes_max
+    before = start
+    for end, size in reports:
+        rows = end - before
+        if rows <= 0:
+            continue
+        if room is not None and size > room:
+            fitting = rows * room // size
+            at = max(before + fitting, start + 1)
+            break
+        if room is not None:
+            room -= size
+        at = before = end
+    return min(at, start + rows_max)
+
+
+def slices(
+    queue: str, reader: str, lane: str, found: Sequence[Stretch], partitions: int
+) -> tuple[SpoolSlice, ...]:
+    """Return slices that cover the stretches once, in order.
+
+    partitions  how many; 0: one per SLICE_MESSAGES or SLICE_BYTES, whichever gives more, at most
+                SLICES_MAX
+    """
+    assert partitions >= 0, partitions
+    starts = [0]
+    for each in found:
+        starts.append(starts[-1] + each.rows)
+    rows = starts[-1]
+    size = sum(each.size_bytes for each in found)
+    pieces = partitions or min(SLICES_MAX, slices_of(rows, size))
+    return tuple(
+        SpoolSlice(queue, reader, lane, _within(found, starts, first, last))
+        for first, last in edges(0, rows, pieces)
+    )
+
+
+def _within(
+    found: Sequence[Stretch], starts: Sequence[int], first: int, last: int
+) -> tuple[Stretch, ...]:
+    parts = []
+    at = bisect_right(starts, first) - 1
+    while at < len(found) and starts[at] < last:
+        whole = found[at]
+        low, high = max(first, starts[at]), min(last, starts[at + 1])
+        skipped = low - starts[at]
+        share = whole.size_bytes * (high - low) // whole.rows
+        parts.append(
+            Stretch(
+                whole.file, whole.first_row + skipped, high - low, whole.position + skipped, share
+            )
+        )
+        at += 1
+    return tuple(parts)
