@@ -49,7 +49,7 @@ def skip_if_refused(missing: str) -> None:
         pytest.skip(REFUSED)
 
 
-def graphs(place: Path, watched: Watched) -> tuple[str, str]:
+def graphs(place: Path, watched: Watched) -> tuple[str, ...]:
     """Return the texts of a process's two graphs."""
     missing = profile(place, [watched], lambda: subprocess.run(["sleep", "1"], check=True))
     skip_if_refused(missing)

@@ -155,7 +155,7 @@ def test_a_message_that_comes_with_an_owed_request_is_within_the_limit() -> None
     world.publish("a", 20)
     step = driver._queues["b"].step
 
-    def comes(*limits: Any) -> Offset:
+    def comes(*limits: Any) -> Any:
         world.publish("b", 20)  # after its counts were read
         return step(*limits)
 

@@ -174,7 +174,7 @@ def test_the_rows_kept_are_those_that_a_loop_finds(
     def wanted(row: dict[str, Any]) -> bool:
         entries = dict(row["headers"])
         number = entries.get(name)
-        positive = type(number) in (int, float) and number > 0
+        positive = type(number) in (int, float) and float(number or 0) > 0
         named = row["priority"] >= least and (row["app_id"] or "").startswith("a")
         return named or positive or entries.get("in") is True
 

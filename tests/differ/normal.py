@@ -25,7 +25,7 @@ def method(event: Event) -> str:
     """Return a method, and its message, as one line."""
     found = event.method
     if isinstance(found, spec.Channel.Close | spec.Connection.Close):
-        cause = INDEX_MAPPING.get(found.class_id << 16 | found.method_id)
+        cause = INDEX_MAPPING.get((found.class_id or 0) << 16 | (found.method_id or 0))
         by = f", for {cause.__qualname__}" if cause else ""
         return text(f"{found.name} {found.reply_code} {found.reply_text}{by}")
     if isinstance(found, spec.Basic.Ack | spec.Basic.Nack):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pamqp.commands as spec
 import pamqp.frame
+from pamqp.common import FieldTable
 
 from tests.patience import PATIENCE_S
 
@@ -66,7 +67,7 @@ class RawClient:
         stage: str = "channel",
         password: str = "guest",
         vhost: str = "/",
-        capabilities: dict[str, bool] | None = None,
+        capabilities: FieldTable | None = None,
         frame_max: int = 131_072,
         user: str = "guest",
     ) -> None:

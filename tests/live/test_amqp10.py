@@ -427,7 +427,9 @@ def test_replies_over_1_0_from_another_node(addresses, channel, queue_name):
             answering_on_its_node.send(Message(body="too late"))
 
 
-def test_replies_between_the_protocols(addresses, broker, channel, queue_name):
+def test_replies_between_the_protocols(
+    addresses: list[str], broker: Broker, channel: Any, queue_name: str
+) -> None:
     declare(channel, queue_name)
     with connected(addresses[2]) as connection:
         # a client over 1.0 asks, one over 0.9.1 answers
@@ -456,7 +458,7 @@ def test_replies_between_the_protocols(addresses, broker, channel, queue_name):
         eventually(answered, "the answer")
 
 
-def test_a_reply_without_credit_is_dropped_and_the_next_one_comes(addresses):
+def test_a_reply_without_credit_is_dropped_and_the_next_one_comes(addresses: list[str]) -> None:
     with connected(addresses[0]) as asking, connected(addresses[0]) as answering:
         replies = dynamic(asking, REPLIES, credit=0)
         back = answering.create_sender(replies.link.remote_source.address)

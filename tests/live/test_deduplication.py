@@ -141,7 +141,7 @@ def test_a_partly_taken_block_is_sent_again_without_duplicates(
     admin: Admin, broker: Broker, channel: Any, queue_name: str
 ) -> None:
     """A confirm is one of a whole block, so more may be there than it says, and never less."""
-    limit = {"x-max-length": 5, "x-overflow": "reject-publish"}
+    limit: dict[str, Any] = {"x-max-length": 5, "x-overflow": "reject-publish"}
     channel.queue_declare(queue_name, durable=True, arguments={**ASKS, **limit})
     names = [f"{number}" for number in range(20)]
     confirmed, found = list[str](), list[bytes]()

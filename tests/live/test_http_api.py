@@ -231,7 +231,7 @@ def publish(http: HttpClient, exchange: str, key: str, **fields: Any) -> Any:
 
 def test_messages_are_published_and_taken(cluster: LocalCluster, http: HttpClient) -> None:
     assert http("PUT", f"/queues/{ROOT}/taken", {}).status == 201
-    properties = {
+    properties: dict[str, Any] = {
         "delivery_mode": 2,
         "content_type": "text/plain",
         "headers": {"h": 1, "list": [True, "x"]},

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_nservicebus_finds_the_flags_and_the_delivery_limit(http: HttpClient) ->
     assert http("PUT", "/feature-flags/khepri_db/enable", {}).status == 204
     assert http("PUT", "/feature-flags/nope/enable", {}).status == 400
     for name, given, limit in (("own", 5, 5), ("none", -1, "unlimited"), ("default", None, 20)):
-        arguments = {"x-queue-type": "quorum"}
+        arguments: dict[str, Any] = {"x-queue-type": "quorum"}
         arguments |= {} if given is None else {"x-delivery-limit": given}
         body = {"durable": True, "arguments": arguments}
         assert http("PUT", f"/queues/%2F/limit-{name}", body).status == 201
@@ -71,7 +72,7 @@ def test_definitions_of_an_unknown_vhost_are_a_bad_request(http: HttpClient) -> 
 def test_bytes_of_messages_are_shown_wherever_the_messages_are(
     cluster: LocalCluster, http: HttpClient
 ) -> None:
-    arguments = {"x-queue-type": "quorum", "x-delayed-retry-type": "all"}
+    arguments: dict[str, Any] = {"x-queue-type": "quorum", "x-delayed-retry-type": "all"}
     arguments |= {"x-delayed-retry-min": 600_000}
     with connect(cluster, 0) as connection:
         channel = connection.channel()

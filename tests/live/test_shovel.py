@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -173,7 +174,7 @@ def test_an_exchange_is_a_source_and_each_messages_exchange_a_target(
 def test_what_is_wrong_is_said_in_words_and_ends_no_node(broker: Broker, admin: Admin) -> None:
     fill(broker, "shovel-a", 1)
     place = broker.cluster.addresses[0]
-    wrong = {
+    wrong: dict[str, tuple[dict[str, Any], str]] = {
         "login": ({"src-uri": f"amqp://guest:{SECRET}@{place}"}, "user or password is refused"),
         "host": ({"src-uri": "amqp://no.invalid"}, "amqp://guest@no.invalid:5672/%2F: "),
         "port": ({"src-uri": "amqp://127.0.0.1:1"}, "Connection refused"),
@@ -186,8 +187,8 @@ def test_what_is_wrong_is_said_in_words_and_ends_no_node(broker: Broker, admin: 
         "itself": ({"dest-uri": broker.uris[1], "dest-queue": "shovel-a"}, "are the same"),
     }
     for name, (more, _) in wrong.items():
-        value = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-uri": "amqp://"}
-        value = {**value, "dest-queue": "shovel-b", **more}
+        value: dict[str, Any] = {"src-uri": "amqp://", "src-queue": "shovel-a"}
+        value |= {"dest-uri": "amqp://", "dest-queue": "shovel-b", **more}
         kept = {key: one for key, one in value.items() if one is not None}
         admin.set_shovel("/", name, kept)
     for name, (_, reason) in wrong.items():
@@ -215,8 +216,8 @@ def test_what_is_wrong_is_said_in_words_and_ends_no_node(broker: Broker, admin: 
 def test_a_queue_that_vanishes_loses_nothing(broker: Broker, admin: Admin) -> None:
     fill(broker, "shovel-a", 5)
     admin.declare_queue("shovel-b")
-    value = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-uri": "amqp://"}
-    value = {**value, "dest-queue": "shovel-b", "dest-predeclared": True}
+    value: dict[str, Any] = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-uri": "amqp://"}
+    value |= {"dest-queue": "shovel-b", "dest-predeclared": True}
     admin.set_shovel("/", "vanishing", value)
     shows(admin, "vanishing", lambda one: one.forwarded == 5, "five are moved")
     admin.delete_queue("shovel-b")

@@ -67,7 +67,7 @@ class FakeCluster:
         self.queues: dict[str, FakeQueue] = {}
         self.refuse: dict[type, list[Refusal]] = defaultdict(list)
         self.hold: set[type] = set()
-        self.script: dict[type, list[object]] = {}
+        self.script: dict[type, list[asks.AnyAnswer]] = {}
         self.seen: list[asks.AnyRequest] = []
         self.pieces_per_answer = 2
         self.epoch = 0

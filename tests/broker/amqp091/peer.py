@@ -14,6 +14,7 @@ import pamqp.commands as spec
 import pamqp.frame
 import pamqp.header
 import pamqp.heartbeat
+from pamqp.common import FieldTable
 
 from warren_broker.access import requests
 from warren_broker.access.connection_config import ConnectionConfig
@@ -30,7 +31,7 @@ from warren_wire.kernel import Selection
 
 warnings.filterwarnings("ignore", module="pamqp")
 
-CAPABLE = {
+CAPABLE: FieldTable = {
     "consumer_cancel_notify": True,
     "authentication_failure_close": True,
     "connection.blocked": True,
@@ -203,7 +204,7 @@ class Peer:
 
     def connect(
         self,
-        capabilities: dict[str, bool] | None = None,
+        capabilities: FieldTable | None = None,
         heartbeat: int = 60,
         frame_max: int = 131_072,
     ) -> Peer:

@@ -6,6 +6,7 @@ import pamqp.commands as spec
 import pamqp.frame
 import pamqp.heartbeat
 import pytest
+from pamqp.common import FieldTable
 
 from tests.broker.amqp091.peer import Peer
 from warren_broker.access import requests
@@ -125,7 +126,7 @@ def test_a_stranger_without_credentials_is_not_answered(mechanism: str, response
     assert mechanism in peer.conn.state.close_reason
 
 
-def refused_login(capabilities: dict[str, bool]) -> Peer:
+def refused_login(capabilities: FieldTable) -> Peer:
     peer = Peer()
     peer.conn.receive(b"AMQP\x00\x00\x09\x01")
     peer.got()

@@ -91,7 +91,7 @@ def recorded() -> list[bytes]:
     while (delivery := receiver.current) is not None:
         receiver.recv(delivery.pending)
         receiver.advance()
-        nested = [{"k": Array(UNDESCRIBED, Data.INT, 1, 2)}, Described(symbol("d"), "b")]
+        nested: list[Any] = [{"k": Array(UNDESCRIBED, Data.INT, 1, 2)}, Described(symbol("d"), "b")]
         delivery.local.annotations = {symbol("x-opt-delivery-time"): 5, symbol("x-a"): nested}
         delivery.local.failed = True
         delivery.update(Delivery.MODIFIED)

@@ -121,6 +121,9 @@ ID = uuid.UUID("550e8400-e29b-41d4-a716-446655440000")
 FOOTER = b"\x00\x53\x78\xc1\x08\x02\xa3\x03x-f\x55\x01"
 
 
+INNER: dict[Any, Any] = {"c": ID}
+
+
 def rich(**fields: Any) -> bytes:
     """A message with much that 0.9.1 cannot express."""
     made = Message(body=b"data", inferred=True, id=ulong(7), address="/queues/q", subject="s")
@@ -129,7 +132,7 @@ def rich(**fields: Any) -> bytes:
     made.properties = {"a": ulong(3), "x-b": ID, "x-c": b"text", "d": [1, 2]}
     made.annotations = {
         symbol("x-a"): char("c"),
-        symbol("b"): {"c": ID},
+        symbol("b"): INNER,
         symbol("x-cc"): ["k"],
         symbol("x-basic-type"): "t",
         symbol("x-opt-rabbitmq-received-time"): timestamp(5),

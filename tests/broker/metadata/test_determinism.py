@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -179,7 +180,7 @@ def digest(seed: int) -> str:
     return hashlib.sha256(world.machine.snapshot(world.state)).hexdigest()
 
 
-def replay(log: list[bytes], cut: int) -> tuple[bytes, list[object]]:
+def replay(log: list[bytes], cut: int) -> tuple[bytes, list[tuple[Any, ...]]]:
     """Apply a log with a snapshot and restore after `cut` entries; the state, the replies."""
     machine = MetadataMachine()
     state, replies = machine.init(), []

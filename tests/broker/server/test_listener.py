@@ -47,7 +47,7 @@ class World(ListeningWorld):
         self.clients: list[Client] = []
         self.listener.protocols[HEADER_091] = lambda stream, peer: self.join(stream)
 
-    def join(self, stream: Any) -> Client:
+    def join(self, stream: Any) -> Any:
         """A client that said its header."""
         self.clients.append(Client(stream))
         return self.clients[-1]

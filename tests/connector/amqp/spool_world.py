@@ -11,7 +11,7 @@ file that the next owner counts as valid (ackMode=spool).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -437,7 +437,7 @@ class Driver:
             if once:
                 return
 
-    def latest(self, start: SpoolOffset, once: bool) -> Iterator[None]:
+    def latest(self, start: SpoolOffset, once: bool) -> Generator[None, None, SpoolOffset]:
         """Settle what is committed; wait a little for rows."""
         if not start.registered and not once:
             return start.at({"q": start.of("q", False)})

@@ -77,15 +77,14 @@ def type_disabled(s: Script) -> None:
 @specification("quorum-queues: x-delayed-retry-min - Minimum delay")
 def values_without_a_meaning(s: Script) -> None:
     c = s.channel()
-    for number, arguments in enumerate(
-        (
-            {"x-delayed-retry-type": "sometimes", "x-delayed-retry-min": 5000},
-            {"x-delayed-retry-type": 5, "x-delayed-retry-min": 5000},
-            {"x-delayed-retry-type": "all"},
-            {"x-delayed-retry-type": "all", "x-delayed-retry-min": -5},
-            {"x-delayed-retry-type": "all", "x-delayed-retry-min": "5000"},
-        )
-    ):
+    cases: tuple[Table, ...] = (
+        {"x-delayed-retry-type": "sometimes", "x-delayed-retry-min": 5000},
+        {"x-delayed-retry-type": 5, "x-delayed-retry-min": 5000},
+        {"x-delayed-retry-type": "all"},
+        {"x-delayed-retry-type": "all", "x-delayed-retry-min": -5},
+        {"x-delayed-retry-type": "all", "x-delayed-retry-min": "5000"},
+    )
+    for number, arguments in enumerate(cases):
         q = f"q{number}"
         c.declare(q, {**QUORUM, **arguments})
         c.publish("", q, "a")

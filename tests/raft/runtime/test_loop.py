@@ -71,7 +71,7 @@ def test_a_process_that_was_stopped_reads_its_sockets_before_its_timers_run() ->
     with ours, theirs:
         child = subprocess.Popen(
             [sys.executable, "-c", STOPPED],
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )

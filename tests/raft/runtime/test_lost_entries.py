@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -160,7 +161,7 @@ def test_a_live_entry_that_is_lost_delays_only_the_members_that_need_it(
 
 def mute(host: Host) -> None:
     """Let a host stay connected and never answer whether it has an entry."""
-    host.repair._answer = lambda group, message: None
+    host.repair._answer = lambda group, message: None  # type: ignore[method-assign]
 
 
 def test_a_member_that_never_answers_does_not_keep_the_next_from_being_asked(
@@ -187,9 +188,11 @@ def test_an_answer_that_comes_when_another_is_asked_is_taken(
     slow, deaf = (h for h in cluster.hosts.values() if h is not host)
     mute(deaf)
     answer: Callable[..., None] = slow.repair._answer
-    slow.repair._answer = lambda group, message: slow._loop.call_later(
-        250, lambda: answer(group, message)
-    )
+
+    def late(group: Any, message: Any) -> None:
+        slow._loop.call_later(250, lambda: answer(group, message))
+
+    slow.repair._answer = late  # type: ignore[method-assign]
     wanted = shelves.sealed_live(host)[0]
     shelves.damage_entries(host, [wanted])
     assert shelves.read_when_healed(cluster, host, wanted)
@@ -210,7 +213,7 @@ def test_lost_entries_do_not_keep_others_from_being_asked_for(
         def find(group, index, term, found=found):  # type: ignore[no-untyped-def]
             return None if index in lost else found(group, index, term)
 
-        each.repair._find = find
+        each.repair._find = find  # type: ignore[method-assign]
     shelves.damage_entries(host, [*lost, wanted])
     for index in lost:
         with pytest.raises(repair.EntryDamaged):

@@ -84,7 +84,7 @@ class Awaiter(Person):
             self.seen_ms = self.world.agenda.now_ms
             self.publish()
         else:
-            self.at = None
+            self.at: Process | None = None
             process = self.somewhere()
             asked = self.asked
             if process is not None and (asked is None or asked.dead or asked.shunned):

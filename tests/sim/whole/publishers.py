@@ -60,7 +60,7 @@ class Publisher(Person):
     def turn(self) -> None:
         """Choose the queue of the next runs."""
         plans = [one for one in self.world.profile.queues if not one.fed]
-        self.plan = self.rng.choice((self.plan, plans[0], *plans))
+        self.plan: QueuePlan = self.rng.choice((self.plan, plans[0], *plans))
 
     def publish(self, process: Process, count: int, fan: bool) -> None:
         """In the node's turn."""

@@ -132,7 +132,7 @@ def test_abandoning_gives_back_what_waits():
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_once_and_in_order_through_lost_messages_and_new_leaders(seed):
+def test_once_and_in_order_through_lost_messages_and_new_leaders(seed: int) -> None:
     rng = random.Random(seed)
     uplink, machine = new_uplink(), Machine()
     sent_order, heard = [], []

@@ -207,7 +207,7 @@ def test_a_filter_that_takes_long_does_not_keep_another_from_its_turn(scanned, m
     assert scanned.queue.names(2) == [(index, at) for at in range(0, 200, 2)]
 
 
-def test_queues_take_turns(scanned, monkeypatch):
+def test_queues_take_turns(scanned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     others = [8, 9, 10]
     begun: list[int] = []
 
