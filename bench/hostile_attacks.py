@@ -147,7 +147,7 @@ def own_pattern(where: Where) -> dict[str, Any]:
     from warren.errors import WarrenError
 
     with _warren(where) as connection:
-        return _refused(where, WarrenError, lambda: Admin(connection).queues(PATTERN))
+        return _refused(where, WarrenError, lambda: Admin(connection).queues.list(PATTERN))
 
 
 def bomb(where: Where) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def prefetch(rounds: int) -> list[dict[str, Any]]:
             queries = {}
             for ahead in SIDES:
                 queue = f"rows-{number}-{ahead}"
-                Admin(connection).declare_queue(queue)
+                Admin(connection).queues.declare(queue)
                 sender = BlockSender.to_exchange(
                     connection, "", window_bytes=SEND_WINDOW_BYTES, timeout_s=120
                 )
@@ -91,7 +91,7 @@ def prefetch(rounds: int) -> list[dict[str, Any]]:
 
 def _entries(warren: Warren, number: int, ahead: str) -> int:
     with warren.connect() as connection:
-        return Admin(connection).queue_members(f"rows-{number}-{ahead}").last_index
+        return Admin(connection).members.get(f"rows-{number}-{ahead}").last_index
 
 
 def _result(number: int, ahead: str, waited_ms: list[float], entries: int) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def singles() -> list[dict[str, Any]]:
 
 def _publish(connection: Connection, queue: str, bodies: list[bytes], block: int) -> None:
     """Publish in blocks of so many messages: each is an entry of the queue's log."""
-    Admin(connection).declare_queue(queue)
+    Admin(connection).queues.declare(queue)
     sender = BlockSender.to_exchange(connection, "", window_bytes=SEND_WINDOW_BYTES, timeout_s=120)
     for first in range(0, len(bodies), block):
         part = bodies[first : first + block]

@@ -79,7 +79,7 @@ class Bench:
         self.spark, self.warren = spark, warren
         self.connection = warren.connect()
         for name in (QUEUE, WRITTEN):
-            Admin(self.connection).declare_queue(name)
+            Admin(self.connection).queues.declare(name)
 
     def fill(self, body_bytes: int, rows: int) -> None:
         """Publish messages to the queue that is read."""

@@ -29,7 +29,7 @@ def staging() -> list[dict[str, Any]]:
     results = []
     with Warren() as warren, warren.connect() as connection:
         admin = Admin(connection)
-        admin.declare_queue(QUEUE)
+        admin.queues.declare(QUEUE)
         for body_bytes in BODY_BYTES:
             made, count = block(body_bytes), BLOCKS[body_bytes]
             driver = SinkDriver("bench", str(body_bytes), draw_epoch(connection))
@@ -43,7 +43,7 @@ def staging() -> list[dict[str, Any]]:
                 spent.append(
                     ([(b - a) / rows for a, b in zip(before, after, strict=True)], own / rows)
                 )
-                admin.purge_queue(QUEUE)
+                admin.queues.purge(QUEUE)
             staged = BATCHES * count * len(made)
             logged = [
                 (filed_bytes(pid) - before) / staged

@@ -110,7 +110,7 @@ def start(spark: SparkSession, uri: str, directory: Path) -> StreamingQuery:
 def declare(uri: str) -> None:
     """Declare the queue of the results, in which a task's id is taken once."""
     with Connection(uri) as connection:
-        Admin(connection).declare_queue(shop_tasks.RESULTS, arguments={"x-deduplication": True})
+        Admin(connection).queues.declare(shop_tasks.RESULTS, arguments={"x-deduplication": True})
 
 
 def send_tasks(broker_url: str, count: int) -> None:
@@ -143,7 +143,7 @@ def worker(broker_url: str, directory: Path) -> Iterator[None]:
 def results(uri: str) -> int:
     """Return how many results are in the queue."""
     with Connection(uri) as connection:
-        return Admin(connection).queue(shop_tasks.RESULTS).messages_ready
+        return Admin(connection).queues.get(shop_tasks.RESULTS).messages_ready
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -89,7 +89,7 @@ def declare(uri: str) -> None:
     """Declare the three queues."""
     with Connection(uri) as connection:
         for name in (SOURCE, ENRICHED, DEAD):
-            Admin(connection).declare_queue(name)
+            Admin(connection).queues.declare(name)
 
 
 def publish(uri: str, count: int) -> None:
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str]) -> int:
         start(spark, uri, directory).awaitTermination()
         with Connection(uri) as connection:
             for name in (SOURCE, ENRICHED, DEAD):
-                print(f"{name}:", Admin(connection).queue(name).messages_ready)
+                print(f"{name}:", Admin(connection).queues.get(name).messages_ready)
     return 0
 
 

@@ -113,7 +113,7 @@ def start(spark: SparkSession, uri: str, directory: Path, database: str) -> Stre
 def publish(uri: str, count: int) -> None:
     """Declare the queue and publish orders."""
     with Connection(uri) as connection:
-        Admin(connection).declare_queue("orders")
+        Admin(connection).queues.declare("orders")
         with Producer(connection) as producer:
             for number in range(count):
                 order = {"order": number, "customer": f"c{number % 7}", "cents": number * 10}

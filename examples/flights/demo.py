@@ -182,13 +182,13 @@ class Demo:
         """Declare both queues, replicated; connect the publisher to a follower of `flights`."""
         admin = Admin(self._connection)
         for name in (QUEUE, ALERTS):
-            admin.declare_queue(name, arguments={"x-queue-type": "quorum"})
+            admin.queues.declare(name, arguments={"x-queue-type": "quorum"})
         self.publisher.address = self._address(self._other_than(self.cluster.leader_of(QUEUE)))
 
     def _wait_for_spark(self) -> None:
         """Wait until the job reads, so that kills happen while it and the publisher work."""
         deadline = time.monotonic() + STALL_S_MAX
-        while not Admin(self._connection).queue(QUEUE).readers:
+        while not Admin(self._connection).queues.get(QUEUE).readers:
             self._check_health(time.monotonic())
             if time.monotonic() > deadline:
                 raise SystemExit(
@@ -223,7 +223,7 @@ class Demo:
     def queue(self, name: str) -> Queue | None:
         """Return a queue's counts; None while no node answers."""
         try:
-            return Admin(self._connection).queue(name)
+            return Admin(self._connection).queues.get(name)
         except WarrenError:
             return None
 
@@ -314,7 +314,7 @@ class Demo:
         return checks
 
     def _check_empty(self, name: str) -> Check:
-        found = Admin(self._connection).queue(name)
+        found = Admin(self._connection).queues.get(name)
         counts = {
             "ready": found.messages_ready,
             "unacknowledged": found.messages_unacknowledged,

@@ -233,8 +233,8 @@ class LocalCluster:
         """Add a node, the last one of `nodes`; the others need no new configuration.
 
         It joins the running cluster when it is started, which waits until it serves clients; it
-        has no members of queues until some are added (`Admin.grow`). In a cluster that was never
-        started it is one of the founders.
+        has no members of queues until some are added (`Admin.nodes.grow`). In a cluster that was
+        never started it is one of the founders.
         """
         if len(self.nodes) == NODES_MAX:
             raise UsageError(f"a local cluster has 1 to {NODES_MAX} nodes")
@@ -265,7 +265,7 @@ class LocalCluster:
                 each.unlink()
 
     def remove_node(self, i: Which) -> None:
-        """Kill node i and delete its directory, after `Admin.forget` for the cluster.
+        """Kill node i and delete its directory, after `Admin.nodes.forget` for the cluster.
 
         The numbers of the nodes after it decrease by one.
         """
@@ -288,7 +288,7 @@ class LocalCluster:
         address = Address(hosts=self.address.hosts, vhost=vhost, request_timeout_s=timeout_s)
         with Connection(address) as connection:
             while True:
-                leader = Admin(connection).queue(queue).leader
+                leader = Admin(connection).queues.get(queue).leader
                 if leader in names:
                     return names.index(leader)
                 if time.monotonic() > deadline:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from warren.admin import Admin
+from warren.admin.shovels import MOVED_AT_ONCE, queue_to_queue, shovel_name
 from warren.errors import NotFound, UsageError
-from warren.shovels import MOVED_AT_ONCE, queue_to_queue, shovel_name
 from warren.whole_file import write_whole
 from warren_wire.admin.shovels import RUNNING, TERMINATED, ShovelInfo
 
@@ -42,22 +43,6 @@ class MigrationSource(Protocol):
 
     def ready(self, queue: str) -> int | None:
         """Return the number of ready messages of a queue; None: there is no such queue."""
-
-
-class MigrationTarget(Protocol):
-    """The part of `Admin` that a migration uses."""
-
-    def queue(self, name: str) -> Any:
-        """Return a queue; NotFound."""
-
-    def shovels(self, vhost: str | None = None) -> list[ShovelInfo]:
-        """Return the shovels with their states."""
-
-    def set_shovel(self, vhost: str, name: str, value: dict[str, Any]) -> None:
-        """Add or replace a shovel."""
-
-    def delete_shovel(self, vhost: str, name: str) -> None:
-        """Remove a shovel; NotFound."""
 
 
 # ---------------------------------------------------------------------- what is migrated
@@ -316,7 +301,7 @@ class Migration:
         plan: MigrationPlan,
         queues: Sequence[str],
         source: MigrationSource,
-        target: MigrationTarget,
+        target: Admin,
         counts: Counts,
         known: Mapping[str, SourceQueue] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -346,7 +331,7 @@ class Migration:
 
     def step(self) -> None:
         """Look at the shovels; begin what may begin, end what is empty."""
-        shovels = {one.name: one for one in self._target.shovels(self._plan.vhost)}
+        shovels = {one.name: one for one in self._target.shovels.list(self._plan.vhost)}
         moving = 0
         for one in self.queues:
             if one.state == MOVES:
@@ -363,7 +348,7 @@ class Migration:
             self._fail(one, "there is no such queue at the source any more")
             return
         try:
-            here = self._target.queue(one.name)
+            here = self._target.queues.get(one.name)
         except NotFound:
             self._fail(one, "there is no such queue here: import the definitions, or declare it")
             return
@@ -378,7 +363,9 @@ class Migration:
             return
         self._empty_since.pop(one.name, None)
         # An interrupted migration's shovel counts from where it is: replaced, it begins to count.
-        self._target.set_shovel(self._plan.vhost, own_shovel(one.name), self._plan.shovel(one.name))
+        self._target.parameters.put(
+            "shovel", self._plan.vhost, own_shovel(one.name), self._plan.shovel(one.name)
+        )
         one.state = MOVES
         self._seen.pop(one.name, None)
 
@@ -444,7 +431,7 @@ class Migration:
     def _remove(self, one: QueueMigration) -> None:
         self._removed[one.name] = self._clock()
         with suppress(NotFound):  # it has removed itself
-            self._target.delete_shovel(self._plan.vhost, own_shovel(one.name))
+            self._target.shovels.delete(self._plan.vhost, own_shovel(one.name))
 
     def _finish(self, one: QueueMigration, shovel: ShovelInfo | None) -> None:
         """Compare the counts; a shovel that is still there, of --follow, is removed."""
@@ -453,7 +440,7 @@ class Migration:
                 one.state, one.reason = MOVES, "confirms of the last messages are awaited"
                 return
             self._remove(one)
-        here = self._target.queue(one.name)
+        here = self._target.queues.get(one.name)
         kept = self._counts.queues[one.name]
         one.state, one.reason = MOVED, ""
         one.arrived = here.messages - kept.target_before

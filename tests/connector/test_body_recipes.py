@@ -56,8 +56,8 @@ def queues(cluster: LocalCluster) -> None:
     """The queues of the recipes, empty."""
     with cluster.connect() as connection:
         for name in QUEUES:
-            Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
-            Admin(connection).purge_queue(name)
+            Admin(connection).queues.declare(name, arguments={"x-queue-type": "quorum"})
+            Admin(connection).queues.purge(name)
 
 
 def publish(cluster: LocalCluster, bodies: Sequence[bytes]) -> None:

@@ -40,7 +40,7 @@ def given(cluster: LocalCluster) -> Options:
 
 def declare(cluster: LocalCluster, name: str, bodies: list[bytes]) -> None:
     with cluster.connect() as connection, Producer(connection) as producer:
-        Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
+        Admin(connection).queues.declare(name, arguments={"x-queue-type": "quorum"})
         for body in bodies:
             producer.send(body, name)
 
@@ -48,7 +48,7 @@ def declare(cluster: LocalCluster, name: str, bodies: list[bytes]) -> None:
 def replace(cluster: LocalCluster, name: str) -> None:
     """Delete the queue, and declare one of that name with other messages."""
     with cluster.connect() as connection:
-        Admin(connection).delete_queue(name)
+        Admin(connection).queues.delete(name)
     declare(cluster, name, NEW)
 
 
@@ -104,7 +104,7 @@ def test_a_driver_that_runs_on_has_nothing_of_the_queue_declared_after_it(
     assert bodies_of(cluster, given, new, new_start, new_end) == NEW
     assert new.latest(new_end, 10) == new_end  # settled; there is nothing more
     with cluster.connect() as connection:
-        found = Admin(connection).queue(given.queue)
+        found = Admin(connection).queues.get(given.queue)
     assert (found.messages_ready, found.messages_claimed) == (0, 0)
 
 
@@ -123,7 +123,7 @@ def test_a_checkpoint_of_the_deleted_queue_does_not_take_over_the_new_ones_reade
         driver_of(cluster, given).latest(end, 10)
     assert only(new_end).number > only(end).number
     with cluster.connect() as connection:
-        assert Admin(connection).queue(given.queue).messages_claimed == len(NEW)
+        assert Admin(connection).queues.get(given.queue).messages_claimed == len(NEW)
     assert new.latest(new_end, 10) == new_end  # it was not fenced
 
 

@@ -39,7 +39,7 @@ class Queues:
         self.source, self.out = f"source-{mark}", f"out-{mark}"
         with cluster.connect() as connection:
             for name in (self.source, self.out):
-                Admin(connection).declare_queue(name)
+                Admin(connection).queues.declare(name)
 
     def publish(self, first: int = 0) -> None:
         """ROWS numbered messages for the source."""
@@ -49,22 +49,22 @@ class Queues:
 
     def ready(self, name: str) -> int:
         with self.cluster.connect() as connection:
-            return Admin(connection).queue(name).messages_ready
+            return Admin(connection).queues.get(name).messages_ready
 
     def claimed(self) -> int:
         with self.cluster.connect() as connection:
-            return Admin(connection).queue(self.source).messages_claimed
+            return Admin(connection).queues.get(self.source).messages_claimed
 
     def heard_ms(self) -> int:
         """When the source's reader was last heard."""
         with self.cluster.connect() as connection:
-            (reader,) = Admin(connection).queue(self.source).readers
+            (reader,) = Admin(connection).queues.get(self.source).readers
             return reader.last_heard_ms
 
     def read_by(self) -> tuple[int, str, str, int] | None:
         """The claim, query, its name and batch that the source's reader read last."""
         with self.cluster.connect() as connection:
-            (reader,) = Admin(connection).queue(self.source).readers
+            (reader,) = Admin(connection).queues.get(self.source).readers
             of = reader.read_by
             return None if of is None else (of.number, of.query, of.name, of.batch)
 
@@ -128,12 +128,12 @@ def test_the_queue_knows_when_it_may_forget_the_run(
 ) -> None:
     put(batchId="7", sinkExpires="1h")
     with queues.cluster.connect() as connection:
-        (run,) = Admin(connection).sinks(queues.out, "mine").runs
+        (run,) = Admin(connection).sinks.list(queues.out, "mine").runs
     assert abs(run.expires_at / 1000 - 3600 - time.time()) < 300
     assert run.expires_in_ms is not None and 0 < run.expires_in_ms <= 3_600_000
     put(batchId="8")
     with queues.cluster.connect() as connection:
-        (run,) = Admin(connection).sinks(queues.out, "mine").runs
+        (run,) = Admin(connection).sinks.list(queues.out, "mine").runs
     assert (run.last_batch, run.expires_at) == (8, 0)
 
 
@@ -231,7 +231,7 @@ def test_the_broker_names_the_query_and_the_batch_that_read_a_claim(
         assert found is not None
         assert found[1:] == (query.id, name, progress["batchId"])
     with queues.cluster.connect() as connection:
-        (reader,) = Admin(connection).queue(queues.source).readers
+        (reader,) = Admin(connection).queues.get(queues.source).readers
     assert found[0] == reader.settled
 
 
@@ -410,9 +410,9 @@ def test_a_published_batch_was_published_again_under_other_options(
     """A query that ends between its publication and the commit log, as above."""
     more = queues.out.replace("out", "more")
     with queues.cluster.connect() as connection:
-        Admin(connection).declare_queue(more)
+        Admin(connection).queues.declare(more)
         for key in (queues.out, more):
-            Admin(connection).bind("amq.direct", queue=key, routing_key=key)
+            Admin(connection).bindings.put("amq.direct", destination_queue=key, routing_key=key)
     changed = {name: value.format(more=more) for name, value in changed.items()}
     entry = tmp_path / "commits" / "1"
 

@@ -38,7 +38,7 @@ def until(wanted: Callable[[], bool], what: str) -> None:
 
 def declared(admin: Admin) -> str:
     name = f"q-{uuid.uuid4().hex[:8]}"
-    admin.declare_queue(name, arguments={"x-queue-type": "quorum"})
+    admin.queues.declare(name, arguments={"x-queue-type": "quorum"})
     return name
 
 
@@ -54,7 +54,7 @@ def brief(options: Options, expires_s: float) -> Options:
 
 
 def names(admin: Admin, queue: str) -> list[str]:
-    return [reader.name for reader in admin.readers(queue)]
+    return [reader.name for reader in admin.claims.readers(queue)]
 
 
 def test_a_reader_stays_while_its_query_lives_and_goes_after_it(cluster: LocalCluster) -> None:
@@ -81,13 +81,13 @@ def stays_and_goes(cluster: LocalCluster, admin: Admin, expires_s: float) -> Non
         return found - {"living"}
 
     until(lambda: not left(), "the ended one is not forgotten")
-    (reader,) = admin.readers(queue)
+    (reader,) = admin.claims.readers(queue)
     assert reader.expires_at - reader.last_heard_ms == expires_s * 1000
     first = reader.last_heard_ms
     until(
         lambda: (
             not left()
-            and admin.readers(queue)[0].last_heard_ms > first + 2 * round(expires_s * 1000)
+            and admin.claims.readers(queue)[0].last_heard_ms > first + 2 * round(expires_s * 1000)
         ),
         "the living one is not renewed",
     )
@@ -114,7 +114,7 @@ def test_a_reader_with_messages_stays_and_its_restart_reads_them(cluster: LocalC
                     first.stop()
 
         queue, start, end = with_time_enough(claimed, EXPIRES_S)
-        (reader,) = admin.readers(queue)
+        (reader,) = admin.claims.readers(queue)
         until(
             lambda: (
                 time.time() * 1000 > 2 * reader.expires_at - reader.last_heard_ms
@@ -147,10 +147,10 @@ def run_goes(connection: Connection, expires_s: float) -> None:
     publish(connection, queue, SinkDriver("s", "stays", driver.epoch), 1)
     with in_time(time.monotonic() + expires_s):
         publish(connection, queue, driver, 1)
-        runs = {each.run: each for each in admin.sinks(queue).runs}
+        runs = {each.run: each for each in admin.sinks.list(queue).runs}
         assert abs(runs["run"].expires_at - time.time() * 1000) < 60_000
     assert runs["stays"].expires_at == 0
-    until(lambda: admin.sinks(queue).total == 1, "the run is not forgotten")
-    assert [each.run for each in admin.sinks(queue).runs] == ["stays"]
+    until(lambda: admin.sinks.list(queue).total == 1, "the run is not forgotten")
+    assert [each.run for each in admin.sinks.list(queue).runs] == ["stays"]
     publish(connection, queue, driver, 2)
-    assert admin.queue(queue).messages_ready == 3
+    assert admin.queues.get(queue).messages_ready == 3

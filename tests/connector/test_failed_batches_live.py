@@ -31,9 +31,9 @@ def test_the_message_at_fault_is_dead_lettered_and_the_others_are_published_once
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
     with cluster.connect() as connection, Producer(connection) as producer:
         admin = Admin(connection)
-        admin.declare_queue(source, arguments={"x-delivery-limit": 2, **letters})
+        admin.queues.declare(source, arguments={"x-delivery-limit": 2, **letters})
         for name in (out, dead):
-            admin.declare_queue(name)
+            admin.queues.declare(name)
         for number in range(ROWS):
             producer.send(b"%d" % number, source)
     rows = (
@@ -69,7 +69,7 @@ def test_the_message_at_fault_is_dead_lettered_and_the_others_are_published_once
             assert failures <= 3
             continue
         with cluster.connect() as connection:
-            found = Admin(connection).queue(source)
+            found = Admin(connection).queues.get(source)
         if not (found.messages_ready or found.messages_claimed):
             break
 

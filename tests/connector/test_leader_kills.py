@@ -54,7 +54,7 @@ class Pipeline:
         self.broker: WarrenBroker = connect(self.options)
         admin = Admin(self.cluster.connect())
         for name in (self.source, self.target):
-            admin.declare_queue(name, arguments={"x-queue-type": "quorum"})
+            admin.queues.declare(name, arguments={"x-queue-type": "quorum"})
 
     def parsed(self, where: str, **options: str) -> Options:
         return parse_options({"hosts": self.cluster.hosts, **options}, where)

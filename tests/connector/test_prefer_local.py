@@ -85,8 +85,8 @@ def declared(admin: Admin, queue: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            admin.declare_queue(queue, arguments={"x-queue-type": "quorum"})
-            if len(admin.queue_members(queue).members) == 3:
+            admin.queues.declare(queue, arguments={"x-queue-type": "quorum"})
+            if len(admin.members.get(queue).members) == 3:
                 return
         except WarrenError:
             pass
@@ -125,7 +125,7 @@ def test_a_task_reads_from_the_node_on_its_machine_and_else_from_another(machine
         admin = Admin(connection)
         declared(admin, "q")
         leader = machines.nodes.index(
-            next(each for each in machines.nodes if each.name == admin.queue("q").leader)
+            next(each for each in machines.nodes if each.name == admin.queues.get("q").leader)
         )
         parameters = pika.ConnectionParameters(host(0), AMQP_PORT)
         with pika.BlockingConnection(parameters) as publisher:

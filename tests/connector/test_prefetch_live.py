@@ -142,7 +142,7 @@ def test_the_queue_is_deleted_while_a_claim_is_ahead(world: RealWorld) -> None:
     world.publish(BATCHES * BATCH)
     run = started(world)
     with world.cluster.connect() as connection:
-        Admin(connection).delete_queue(world.source)
+        Admin(connection).queues.delete(world.source)
     done = ended(run)
     assert done.returncode != 0
     assert "WARREN_" in done.stderr, done.stderr[-2000:]
@@ -182,13 +182,13 @@ class Limited:
             "read",
         )
         with world.cluster.connect() as connection:
-            Admin(connection).put_user(self.user, password="secret")
+            Admin(connection).users.put(self.user, password="secret")
         self.may_read(True)
 
     def may_read(self, may: bool) -> None:
         with self.world.cluster.connect() as connection:
             allowed = ".*" if may else "^$"
-            Admin(connection).set_permissions(
+            Admin(connection).permissions.put(
                 "/", self.user, configure="^$", write="^$", read=allowed
             )
 

@@ -329,14 +329,14 @@ def test_a_new_checkpoint_of_a_named_reader_ends_what_it_continued_as(
     """An operator releases its claim, and it continues; then it begins again."""
     queue = f"q-{uuid.uuid4().hex[:8]}"
     with cluster.connect() as connection:
-        Admin(connection).declare_queue(queue, arguments={"x-queue-type": "quorum"})
+        Admin(connection).queues.declare(queue, arguments={"x-queue-type": "quorum"})
     channel = channel_of(cluster)
     given = options(cluster, queue=queue, readerId="nightly", onClaimLost="continue")
     channel.basic_publish("", queue, b"one")
     first = driver_of(given)
     end = first.latest(begun(first), 10)
     with cluster.connect() as connection:
-        Admin(connection).release_claims(queue, "nightly")
+        Admin(connection).claims.release(queue, "nightly")
     old = driver_of(given)
     elsewhere = old.latest(end, 10)
     held = old.latest(elsewhere, 10)
@@ -345,5 +345,5 @@ def test_a_new_checkpoint_of_a_named_reader_ends_what_it_continued_as(
     after = new.latest(begun(new), 10)
     assert (only(after).reader, only(after).claims[0].messages) == ("nightly", 1)
     with cluster.connect() as connection:
-        readers = [each.name for each in Admin(connection).queue(queue).readers]
+        readers = [each.name for each in Admin(connection).queues.get(queue).readers]
     assert readers == ["nightly"]

@@ -47,7 +47,7 @@ def queue(cluster: LocalCluster) -> str:
     """A new queue's name."""
     name = f"q-{uuid.uuid4().hex[:8]}"
     with cluster.connect() as connection:
-        Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
+        Admin(connection).queues.declare(name, arguments={"x-queue-type": "quorum"})
     return name
 
 
@@ -98,10 +98,10 @@ def test_an_idle_query_adds_no_entry_to_its_queues_log(cluster: LocalCluster, qu
     assert driver.latest(start, 10) is start
     with cluster.connect() as connection:
         admin = Admin(connection)
-        before = admin.queue_members(queue).last_index
+        before = admin.members.get(queue).last_index
         for _ in range(8):
             assert driver.latest(start, 10) is start
-        added = admin.queue_members(queue).last_index - before
+        added = admin.members.get(queue).last_index - before
         # A change of the leader adds one; a machine that stands still for long, a renewal.
         assert added <= 2, added
         channel_of(cluster).basic_publish("", queue, b"x")
@@ -111,7 +111,7 @@ def test_an_idle_query_adds_no_entry_to_its_queues_log(cluster: LocalCluster, qu
         assert only(end).claims[0].messages == 1
         end = driver.latest(end, 10)
         assert driver.latest(end, 10) is end
-        admin.release_claims(queue, only(start).reader)
+        admin.claims.release(queue, only(start).reader)
         with pytest.raises(errors.ClaimLostError):
             driver.latest(end, 10)
 
@@ -152,7 +152,7 @@ def test_only_what_the_schema_needs_is_sent(cluster: LocalCluster, queue: str, k
     """Every node reads a quorum queue's messages itself, a classic one's only its leader."""
     name = f"{queue}-{kind}"
     with cluster.connect() as connection:
-        Admin(connection).declare_queue(name, arguments={"x-queue-type": kind})
+        Admin(connection).queues.declare(name, arguments={"x-queue-type": kind})
     channel = channel_of(cluster)
     for i in range(60):
         named = pika.BasicProperties(message_id=f"{i:0100}", priority=i % 3)
@@ -211,7 +211,7 @@ def test_a_copied_checkpoint_beside_the_query_and_behind_it(
     other = onward.latest(ends[1], 1)
     assert only(other).reader != only(ends[1]).reader
     with cluster.connect() as connection:
-        readers = {each.name: each for each in Admin(connection).readers(queue)}
+        readers = {each.name: each for each in Admin(connection).claims.readers(queue)}
     assert readers[only(ends[1]).reader].open_claims == 1  # those of the others stay with them
 
 
@@ -301,7 +301,7 @@ def test_a_filter_of_what_pika_published(cluster: LocalCluster, queue: str) -> N
     assert wanted and sorted(row["body"] for row in table_of(given, TABLE)) == sorted(wanted)
     assert sorted(row["body"] for row in read_all(given)) == sorted(wanted)
     with cluster.connect() as connection:
-        found = Admin(connection).queue(queue)
+        found = Admin(connection).queues.get(queue)
     assert (found.messages_ready, found.messages_claimed) == (0, 0)
 
 
@@ -412,7 +412,7 @@ def test_a_queue_as_a_table(cluster: LocalCluster, queue: str) -> None:
     }
     name = f"{queue}-table"
     with cluster.connect() as connection:
-        Admin(connection).declare_queue(name, arguments=arguments)
+        Admin(connection).queues.declare(name, arguments=arguments)
     channel = channel_of(cluster)
     began = datetime.datetime.now(datetime.UTC)
     for i in range(60):
@@ -463,7 +463,7 @@ def test_a_read_after_the_plan_has_what_the_queue_has(cluster: LocalCluster, que
     assert len(parts) == 4
     assert sum(batch.num_rows for batch in reader.read(parts[0])) == 50
     with cluster.connect() as connection:
-        Admin(connection).purge_queue(queue)
+        Admin(connection).queues.purge(queue)
     late = pa.record_batch({"body": pa.array([b"late"])})
     write_direct(connect(write), write, attempt(queue), iter([late]))
     assert [
@@ -528,7 +528,7 @@ def test_a_batch_for_a_full_queue_is_refused_and_published_when_there_is_room(
     given = options(cluster, "write", routingKey=f"{queue}-full")
     full = {"x-queue-type": "quorum", "x-overflow": "reject-publish", "x-max-length": 2}
     with cluster.connect() as connection:
-        Admin(connection).declare_queue(f"{queue}-full", arguments=full)
+        Admin(connection).queues.declare(f"{queue}-full", arguments=full)
     rows = pa.RecordBatch.from_pydict({"body": [b"1", b"2", b"3"]})
     writer, broker = attempt(queue), connect(given)
     write_direct(broker, given, writer, iter([rows.slice(0, 2)]))
@@ -539,7 +539,7 @@ def test_a_batch_for_a_full_queue_is_refused_and_published_when_there_is_room(
     ):
         broker.publish_batch(writer.driver, 0, part.stages, 10)
     with cluster.connect() as connection:
-        Admin(connection).purge_queue(f"{queue}-full")
+        Admin(connection).queues.purge(f"{queue}-full")
     assert broker.publish_batch(writer.driver, 0, part.stages, 10) == 3
 
 
@@ -550,7 +550,7 @@ def test_a_batch_for_two_queues_is_completed_when_one_of_them_was_full(
     full = f"{queue}-full"
     limits = {"x-queue-type": "quorum", "x-overflow": "reject-publish", "x-max-length": 2}
     with cluster.connect() as connection:
-        Admin(connection).declare_queue(full, arguments=limits)
+        Admin(connection).queues.declare(full, arguments=limits)
     writer, broker = attempt(queue), connect(given)
     before = pa.record_batch({"body": [b"1", b"2"], "routing_key": [full] * 2})
     write_direct(broker, given, writer, iter([before]))
@@ -563,7 +563,7 @@ def test_a_batch_for_two_queues_is_completed_when_one_of_them_was_full(
         broker.publish_batch(writer.driver, 0, part.stages, 10)
     assert [broker.queue(name).messages_ready for name in (queue, full)] == [1, 2]
     with cluster.connect() as connection:
-        Admin(connection).purge_queue(full)
+        Admin(connection).queues.purge(full)
     assert broker.publish_batch(writer.driver, 0, part.stages, 10) == 2
     assert [broker.queue(name).messages_ready for name in (queue, full)] == [1, 1]
 

@@ -49,15 +49,15 @@ class Partitions:
         self.read: dict[int, list[int]] = {key: [] for key in range(KEYS)}
         self.queues: set[str] = set()
         with cluster.connect() as connection:
-            Admin(connection).declare_exchange(self.mark, "x-consistent-hash")
-            Admin(connection).declare_queue(f"other.orders.{self.mark}.1")
+            Admin(connection).exchanges.declare(self.mark, "x-consistent-hash")
+            Admin(connection).queues.declare(f"other.orders.{self.mark}.1")
 
     def add(self, number: int) -> str:
         """Declare one more partition."""
         name = f"orders.{self.mark}.{number}"
         with self.cluster.connect() as connection:
-            Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
-            Admin(connection).bind(self.mark, queue=name, routing_key="20")
+            Admin(connection).queues.declare(name, arguments={"x-queue-type": "quorum"})
+            Admin(connection).bindings.put(self.mark, destination_queue=name, routing_key="20")
         return name
 
     def publish(self, rounds: int) -> None:
@@ -108,12 +108,12 @@ def test_partitions_behind_a_hash_exchange_are_one_stream_in_the_order_of_each_k
     assert all(sorted(numbers) == list(range(10)) for numbers in world.read.values())
     assert world.queues == set(end.queues) == set(names)
     with cluster.connect() as connection:
-        Admin(connection).delete_queue(names[0])
+        Admin(connection).queues.delete(names[0])
     *_, end = world.batches(end)
     assert set(end.queues) == set(names[1:])
     with cluster.connect() as connection:
         for name in names[1:]:
-            left = Admin(connection).queue(name)
+            left = Admin(connection).queues.get(name)
             assert (left.messages_ready, left.messages_claimed) == (0, 0)
 
 
@@ -124,13 +124,16 @@ def test_a_node_lists_the_queues_of_a_pattern_and_refuses_one_that_is_none(
     with cluster.connect() as connection:
         admin = Admin(connection)
         for name in (f"{mark}.a", f"{mark}.ä b", f"x{mark}.a"):
-            admin.declare_queue(name)
-        assert [queue.name for queue in admin.queues(rf"^{mark}\..")] == [
+            admin.queues.declare(name)
+        assert [queue.name for queue in admin.queues.list(rf"^{mark}\..")] == [
             f"{mark}.a",
             f"{mark}.ä b",
         ]
-        assert [queue.name for queue in admin.queues(rf"{mark}\.a$")] == [f"{mark}.a", f"x{mark}.a"]
-        assert admin.queues("^nothing-like-this") == []
+        assert [queue.name for queue in admin.queues.list(rf"{mark}\.a$")] == [
+            f"{mark}.a",
+            f"x{mark}.a",
+        ]
+        assert admin.queues.list("^nothing-like-this") == []
         for wrong in ("(", "(a)\\1", "a" * 1025):
             with pytest.raises((UsageError, PeerError), match="pattern="):
-                admin.queues(wrong)
+                admin.queues.list(wrong)

@@ -111,7 +111,7 @@ def test_settling_and_opening_at_once_are_one_entry_of_the_log(cluster: LocalClu
     batches = 40
     with cluster.connect() as connection:
         admin = Admin(connection)
-        admin.declare_queue("rounds")
+        admin.queues.declare("rounds")
         sender = BlockSender.to_exchange(
             connection, "", window_bytes=SEND_WINDOW_BYTES, timeout_s=120
         )
@@ -121,11 +121,11 @@ def test_settling_and_opening_at_once_are_one_entry_of_the_log(cluster: LocalClu
         reader = ClaimReader(connection, "rounds", "r")
         at = reader.register().settled + 1
         assert reader.open(at, max_messages=1, max_bytes=100).messages == 1
-        before = admin.queue_members("rounds").last_index
+        before = admin.members.get("rounds").last_index
         for number in range(at + 1, at + batches):
             settled, claim = reader.settle_and_open(number, max_messages=1, max_bytes=100)
             assert claim is not None and (settled, claim.messages) == (1, 1)
         # A request that the node reads a moment after the other one is an entry of its own.
-        assert admin.queue_members("rounds").last_index - before < 2 * (batches - 1)
+        assert admin.members.get("rounds").last_index - before < 2 * (batches - 1)
         assert reader.settle(at + batches - 1) == 1
-        admin.delete_queue("rounds")
+        admin.queues.delete("rounds")

@@ -263,7 +263,7 @@ def test_the_registered_function_on_a_real_cluster(spark: Any, cluster: LocalClu
     pyspark_warren.register(spark)
     queue = f"q-{uuid.uuid4().hex[:8]}"
     with cluster.connect() as connection:
-        Admin(connection).declare_queue(queue, arguments={"x-queue-type": "quorum"})
+        Admin(connection).queues.declare(queue, arguments={"x-queue-type": "quorum"})
     port = cluster.nodes[0].amqp_port
     with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
         channel = connection.channel()

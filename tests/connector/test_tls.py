@@ -57,7 +57,7 @@ def given(broker: TlsBroker, where: str, **more: str) -> Options:
 def test_a_batch_is_published_and_claimed(mutual: TlsBroker) -> None:
     tls = given(mutual, "write").address()
     with Connection(tls) as connection:
-        Admin(connection).declare_queue("spark", arguments={"x-queue-type": "quorum"})
+        Admin(connection).queues.declare("spark", arguments={"x-queue-type": "quorum"})
     rows = [pa.record_batch({"body": pa.array([b"%d" % i * 1000] * 5_000)}) for i in range(4)]
     writing = given(mutual, "write", routingKey="spark")
     part = write_staged(connect(writing), writing, attempt("spark"), iter(rows))

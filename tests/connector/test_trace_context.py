@@ -105,7 +105,7 @@ def test_a_trace_continues_behind_spark(
     names = [f"{name}-{uuid.uuid4().hex[:8]}" for name in ("flights", "enriched")]
     with cluster.connect() as connection:
         for name in names:
-            Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
+            Admin(connection).queues.declare(name, arguments={"x-queue-type": "quorum"})
     source, target = names
     publish(cluster, source)
     run: dict[str, Any] = {"spark": spark}
@@ -135,7 +135,7 @@ def test_annotations_and_a_trace_as_they_came(
     names = [f"{name}-{uuid.uuid4().hex[:8]}" for name in ("flights", "copies")]
     with cluster.connect() as connection:
         for name in names:
-            Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
+            Admin(connection).queues.declare(name, arguments={"x-queue-type": "quorum"})
     source, target = names
     publish(cluster, source)
     run: dict[str, Any] = {"spark": spark}

@@ -70,7 +70,7 @@ def test_the_readme_s_pipeline_needs_none_of_the_broker(
     with cluster.connect() as connection:
         admin = Admin(connection)
         for name in ("flights", "late"):
-            admin.declare_queue(name, arguments={"x-queue-type": "quorum"})
+            admin.queues.declare(name, arguments={"x-queue-type": "quorum"})
         with Producer(connection) as producer:
             for number in range(MESSAGES):
                 producer.send(b'{"flight": %d}' % number, "flights")
@@ -89,5 +89,5 @@ def test_the_readme_s_pipeline_needs_none_of_the_broker(
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.split()[-1] == str(MESSAGES)
     with cluster.connect() as connection:
-        assert Admin(connection).queue("flights").messages == 0
-        assert Admin(connection).queue("late").messages == MESSAGES
+        assert Admin(connection).queues.get("flights").messages == 0
+        assert Admin(connection).queues.get("late").messages == MESSAGES

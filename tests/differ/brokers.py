@@ -93,21 +93,21 @@ class Warren:
 
     def add_vhost(self, vhost: str) -> None:
         self.delete_vhost(vhost)
-        self._admin.put_vhost(vhost)
-        self._admin.set_permissions(vhost, "guest", configure=".*", write=".*", read=".*")
+        self._admin.vhosts.put(vhost)
+        self._admin.permissions.put(vhost, "guest", configure=".*", write=".*", read=".*")
 
     def delete_vhost(self, vhost: str) -> None:
         try:
-            self._admin.delete_vhost(vhost)
+            self._admin.vhosts.delete(vhost)
         except NotFound:
             pass
 
     def trace(self, vhost: str, on: bool) -> None:
-        self._admin.set_tracing(vhost, on)
+        self._admin.vhosts.trace(vhost, on)
 
     def set_policy(self, vhost: str, name: str, policy: Policy, operator: bool) -> str:
         try:
-            self._admin.set_policy(
+            self._admin.policies.put(
                 vhost,
                 name,
                 policy.pattern,
@@ -122,19 +122,19 @@ class Warren:
 
     def clear_policy(self, vhost: str, name: str, operator: bool) -> str:
         try:
-            self._admin.clear_policy(vhost, name, operator=operator)
+            self._admin.policies.delete(vhost, name, operator=operator)
         except PeerError as error:
             return str(error.status)
         return "cleared"
 
     def policies_of(self, vhost: str, queue: str) -> dict[str, Any]:
         with Connection(replace(self._address, vhost=vhost)) as connection:
-            shown = Admin(connection).queue(queue)
+            shown = Admin(connection).queues.get(queue)
         return {key: getattr(shown, key) or None for key in SHOWN}
 
     def counts_of(self, vhost: str, queue: str) -> dict[str, int]:
         with Connection(replace(self._address, vhost=vhost)) as connection:
-            shown = Admin(connection).queue(queue)
+            shown = Admin(connection).queues.get(queue)
         return {key: getattr(shown, key) for key in COUNTS}
 
     def change(self, method: str, path: str, body: Any) -> str:
@@ -145,12 +145,12 @@ class Warren:
         return DONE
 
     def exported(self, vhost: str) -> dict[str, Any]:
-        document: dict[str, Any] = self._admin.export_definitions(vhost).document
+        document: dict[str, Any] = self._admin.definitions.export(vhost).document
         return document
 
     def imported(self, vhost: str, document: Any) -> str:
         try:
-            self._admin.import_definitions(json.dumps(document).encode(), vhost)
+            self._admin.definitions.load(json.dumps(document).encode(), vhost)
         except PeerError as error:
             return str(error.status)
         return DONE

@@ -47,7 +47,7 @@ def main() -> None:
             asking.start()
             began = time.perf_counter()
             with Connection(cluster.node_address(0)) as connection:
-                Admin(connection).import_definitions(json.dumps(document).encode())
+                Admin(connection).definitions.load(json.dumps(document).encode())
             seconds = time.perf_counter() - began
             time.sleep(AFTER_S)
             over.set()

@@ -45,7 +45,7 @@ def connect(
 def _is_empty(cluster: LocalCluster, queue: str) -> bool:
     try:
         with cluster.connect() as connection:
-            return Admin(connection).queue(queue).messages == 0
+            return Admin(connection).queues.get(queue).messages == 0
     except Unavailable:
         return False  # it has no leader, say
 

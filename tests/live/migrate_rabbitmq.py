@@ -34,7 +34,7 @@ END_S = 1_800
 def arrived(admin: Admin) -> int:
     """Messages in the migrated queues."""
     try:
-        return sum(one.messages for one in admin.queues(f"^{QUEUE}"))
+        return sum(one.messages for one in admin.queues.list(f"^{QUEUE}"))
     except WarrenError:
         return 0  # no leader yet
 
@@ -52,7 +52,7 @@ def command(rabbitmq: OneRabbitMQ, management: int, uri: str, report: Path) -> l
 
 def busiest(admin: Admin) -> str:
     """Return the node that runs most of the shovels."""
-    nodes = [one.node for one in admin.shovels()]
+    nodes = [one.node for one in admin.shovels.list()]
     return max(set(nodes), key=nodes.count)
 
 

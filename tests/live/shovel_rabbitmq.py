@@ -87,25 +87,27 @@ def into_warren(
 ) -> None:
     """Shovel from RabbitMQ; kill -9 the node that runs the shovel midway."""
     bodies = fill(rabbitmq, "there", count)
-    admin.declare_queue("here")
+    admin.queues.declare("here")
     source, target = protocols
-    admin.set_shovel("/", "in", ends((source, rabbitmq.uri, "there"), (target, "amqp://", "here")))
-    eventually(lambda: admin.queue("here").messages > count // 10 or None, "it is under way")
-    owner = admin.shovel("/", "in").node
-    killed_at = admin.queue("here").messages
+    admin.parameters.put(
+        "shovel", "/", "in", ends((source, rabbitmq.uri, "there"), (target, "amqp://", "here"))
+    )
+    eventually(lambda: admin.queues.get("here").messages > count // 10 or None, "it is under way")
+    owner = admin.shovels.get("/", "in").node
+    killed_at = admin.queues.get("here").messages
     warren.cluster.kill(owner)
 
     def moved() -> bool | None:
         remaining = left(rabbitmq, "there")
         try:
-            shovel = admin.shovel("/", "in")
+            shovel = admin.shovels.get("/", "in")
         except WarrenError:
             return None
         goes_on = shovel.node != owner and shovel.state == "running" and not shovel.pending
         return (goes_on and not remaining) or None
 
     eventually(moved, "another node moves the rest", LONG_S)
-    admin.delete_shovel("/", "in")
+    admin.shovels.delete("/", "in")
     found = taken(warren, "here", living(warren, owner))
     assert set(found) == set(bodies), f"{len(set(bodies) - set(found))} messages are lost"
     assert len(found) - count <= PREFETCH, f"{len(found) - count} messages came twice"
@@ -129,8 +131,8 @@ def into_rabbitmq(
         connection.channel().queue_declare("back", durable=True)
     value = ends((source, "amqp://", "home"), (target, rabbitmq.uri, "back"))
     began = time.monotonic()
-    admin.set_shovel("/", "out", {**value, "src-delete-after": count})
-    eventually(lambda: not admin.shovels() or None, "everything is moved", LONG_S)
+    admin.parameters.put("shovel", "/", "out", {**value, "src-delete-after": count})
+    eventually(lambda: not admin.shovels.list() or None, "everything is moved", LONG_S)
     rate = count / (time.monotonic() - began)
     found = taken(rabbitmq, "back")
     assert sorted(found) == sorted(bodies), f"{len(found)} of {count} messages arrived"
@@ -151,13 +153,15 @@ def with_kills(
     source, target = protocols
     with rabbitmq.connect() as connection:
         connection.channel().queue_declare("back", durable=True)
-    admin.set_shovel("/", "out", ends((source, "amqp://", "home"), (target, rabbitmq.uri, "back")))
+    admin.parameters.put(
+        "shovel", "/", "out", ends((source, "amqp://", "home"), (target, rabbitmq.uri, "back"))
+    )
 
     def moved(least: int) -> bool | None:
         return left(warren, "home") <= count - least or None
 
     eventually(lambda: moved(count // 5), "it is under way", LONG_S)
-    node = admin.shovel("/", "out").node
+    node = admin.shovels.get("/", "out").node
     names = [one.name for one in warren.cluster.nodes]
     (worker,) = worker_pids(warren.cluster.pid(names.index(node)))
     os.kill(worker, signal.SIGKILL)
@@ -165,8 +169,10 @@ def with_kills(
     peer.kill()
     peer.restart()
     eventually(lambda: moved(count), "it goes on at the RabbitMQ that is back", LONG_S)
-    eventually(lambda: not admin.shovel("/", "out").pending or None, "all is confirmed", LONG_S)
-    admin.delete_shovel("/", "out")
+    eventually(
+        lambda: not admin.shovels.get("/", "out").pending or None, "all is confirmed", LONG_S
+    )
+    admin.shovels.delete("/", "out")
     found = taken(rabbitmq, "back")
     assert set(found) == set(bodies), f"{len(set(bodies) - set(found))} messages are lost"
     assert len(found) - count <= 2 * PREFETCH, f"{len(found) - count} messages came twice"
@@ -177,12 +183,12 @@ def with_kills(
 def federated(rabbitmq: Broker, warren: Broker, admin: Admin, count: int) -> None:
     """Consume a federated queue; kill -9 the node that leads it and runs its link midway."""
     bodies = fill(rabbitmq, "balanced", count)
-    admin.declare_queue("balanced", arguments={"x-queue-type": "quorum"})
+    admin.queues.declare("balanced", arguments={"x-queue-type": "quorum"})
     upstream = {"uri": rabbitmq.uri, "prefetch-count": PREFETCH, "reconnect-delay": 1}
-    admin.set_parameter("/", "federation-upstream", "far", upstream)
+    admin.parameters.put("federation-upstream", "/", "far", upstream)
     policy = {"federation-upstream": "far"}
-    admin.set_policy("/", "balanced", "^balanced$", policy, apply_to="queues")
-    link = eventually(lambda: next(iter(admin.federation_links()), None), "there is a link")
+    admin.policies.put("/", "balanced", "^balanced$", policy, apply_to="queues")
+    link = eventually(lambda: next(iter(admin.federation.links()), None), "there is a link")
     found: list[bytes] = []
     first = rate = 0.0
     with warren.connect(living(warren, link.node)) as connection:
@@ -199,7 +205,7 @@ def federated(rabbitmq: Broker, warren: Broker, admin: Admin, count: int) -> Non
                 warren.cluster.kill(link.node)
             if len(set(found)) == count:
                 break
-    moved = eventually(lambda: next(iter(admin.federation_links()), None), "there is a link")
+    moved = eventually(lambda: next(iter(admin.federation.links()), None), "there is a link")
     assert set(found) == set(bodies) and moved.node != link.node
     print(f"federated queue: {count} messages, leader {link.node} killed: none lost,")
     print(f"  {len(found) - count} came twice, the link is on {moved.node},")

@@ -16,10 +16,10 @@ from warren_wire.admin.shovels import ShovelInfo
 
 def clean(admin: Admin) -> None:
     """Delete all shovels, and their queues."""
-    for one in admin.shovels():
-        admin.delete_shovel(one.vhost, one.name)
-    for queue in admin.queues("^shovel-"):
-        admin.delete_queue(queue.name)
+    for one in admin.shovels.list():
+        admin.shovels.delete(one.vhost, one.name)
+    for queue in admin.queues.list("^shovel-"):
+        admin.queues.delete(queue.name)
 
 
 def fill(
@@ -54,7 +54,7 @@ def shows(admin: Admin, name: str, holds: Callable[[ShovelInfo], bool], what: st
     seen: list[ShovelInfo] = []
 
     def found() -> ShovelInfo | None:
-        seen[:] = [admin.shovel("/", name)]
+        seen[:] = [admin.shovels.get("/", name)]
         return seen[0] if holds(seen[0]) else None
 
     try:
@@ -65,7 +65,7 @@ def shows(admin: Admin, name: str, holds: Callable[[ShovelInfo], bool], what: st
 
 def gone(admin: Admin, name: str) -> bool:
     """Whether there is no such shovel."""
-    return name not in [one.name for one in admin.shovels("/")]
+    return name not in [one.name for one in admin.shovels.list("/")]
 
 
 def worker_pids(node: int) -> list[int]:

@@ -56,7 +56,7 @@ def test_a_queue_may_have_any_name_of_utf_8(broker: Broker, name: str) -> None:
         other.basic_cancel(tag)
         if broker.cluster is not None:
             with Connection(broker.cluster.address) as connection:
-                assert Admin(connection).queue(name).name == name
+                assert Admin(connection).queues.get(name).name == name
         assert mine.queue_delete(name).method.message_count == 1
         with closes(404):
             other.queue_declare(name, passive=True)

@@ -59,22 +59,22 @@ class ByAdmin:
         self._admin = Admin(self._connection)
 
     def begin(self) -> None:
-        self._admin.put_vhost(VHOST)
-        self._admin.put_user(USER, password="p")
+        self._admin.vhosts.put(VHOST)
+        self._admin.users.put(USER, password="p")
         self.grant("^$", "^$", "^$")
 
     def grant(self, configure: str, write: str, read: str) -> None:
-        self._admin.set_permissions(VHOST, USER, configure=configure, write=write, read=read)
+        self._admin.permissions.put(VHOST, USER, configure=configure, write=write, read=read)
 
     def topic(self, write: str, read: str) -> None:
-        self._admin.set_topic_permissions(VHOST, USER, "amq.topic", write=write, read=read)
+        self._admin.topic_permissions.put(VHOST, USER, "amq.topic", write=write, read=read)
 
     def no_topic(self) -> None:
-        self._admin.clear_topic_permissions(VHOST, USER)
+        self._admin.topic_permissions.delete(VHOST, USER)
 
     def end(self) -> None:
-        self._admin.delete_user(USER)
-        self._admin.delete_vhost(VHOST)
+        self._admin.users.delete(USER)
+        self._admin.vhosts.delete(VHOST)
         self._connection.close()
 
 

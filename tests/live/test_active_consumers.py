@@ -110,7 +110,7 @@ def test_it_is_told_of_changes_after_the_death_of_leaders_and_nodes(tmp_path):
                 one.until([False])
                 two.until([False])
                 # Another leader: what it says again is not told again.
-                admin.transfer_leadership("q", cluster.nodes[other].name)
+                admin.members.transfer("q", cluster.nodes[other].name)
                 two.lose()
                 eventually(lambda: cluster.leader_of("q") == other, "it leads", WAIT_S)
                 assert one.active() == [False]

@@ -183,7 +183,7 @@ def waits(broker, channel, connection, queue: str, wait_s: int) -> bool:
     old = broker.cluster.leader_of(queue)
     other = broker.cluster.nodes[(old + 1) % 3].name
     with Connection(broker.uri) as operator:
-        assert Admin(operator).transfer_leadership(queue, other).leader == other
+        assert Admin(operator).members.transfer(queue, other).leader == other
     ready = counts(channel, queue)
     in_time = time.time() * 1000 < ready_ms
     assert ready == 0 or not in_time, "delayed, not ready"
@@ -309,7 +309,7 @@ def test_a_consumer_on_a_killed_node_loses_nothing_and_accepted_messages_stay_aw
             dying.create_sender("/queues/q")  # its answer comes after the acceptances
             with Connection(cluster.node_address(third)) as operator:
                 admin = Admin(operator)
-                eventually(lambda: admin.queue("q").messages == 32, "it has settled 8", WAIT_S)
+                eventually(lambda: admin.queues.get("q").messages == 32, "it has settled 8", WAIT_S)
             cluster.kill(leader)
             again = survivor.create_receiver("/queues/q", credit=10)
             rest = []
@@ -495,7 +495,7 @@ def test_a_temporary_queue_is_its_connections_and_ends_with_its_link(addresses, 
             other.create_receiver(address)
         receiver.close()
         with broker.cluster.connect() as admin:
-            names = lambda: {queue.name for queue in Admin(admin).queues()}  # noqa: E731
+            names = lambda: {queue.name for queue in Admin(admin).queues.list()}  # noqa: E731
             eventually(lambda: name not in names(), "it is deleted")
 
 
@@ -517,7 +517,7 @@ def test_a_temporary_queue_of_a_publisher(addresses, broker):
     connection.close()
     name = unquote(address.removeprefix("/queues/"))
     with broker.cluster.connect() as admin:
-        names = lambda: {queue.name for queue in Admin(admin).queues()}  # noqa: E731
+        names = lambda: {queue.name for queue in Admin(admin).queues.list()}  # noqa: E731
         eventually(lambda: name not in names(), "it went with its connection")
 
 
@@ -563,7 +563,7 @@ def test_a_delivery_that_is_held_for_too_long_is_released_and_the_link_stays(
         old = broker.cluster.leader_of(queue_name)
         with Connection(broker.uri) as operator:
             name = broker.cluster.nodes[(old + 1) % 3].name
-            assert Admin(operator).transfer_leadership(queue_name, name).leader == name
+            assert Admin(operator).members.transfer(queue_name, name).leader == name
         publish(quick, queue_name, "three")
         receiver.flow(5)
         with pytest.raises(Timeout):

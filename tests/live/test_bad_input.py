@@ -389,7 +389,7 @@ def test_values_that_are_not_utf8_are_kept(address: tuple[str, int]) -> None:
             client.expect(spec.Queue.DeclareOk)
         host, port = address
         with Connection(Address(((host, port),))) as connection:  # AMQP 1.0 shows it, in lists too
-            shown = {queue.name: queue.arguments for queue in Admin(connection).queues()}
+            shown = {queue.name: queue.arguments for queue in Admin(connection).queues.list()}
         assert shown["odd"]["T"] == (1 << 64) - 1
         client.send(method(spec.Queue.Delete(queue="odd")))
         client.expect(spec.Queue.DeleteOk)

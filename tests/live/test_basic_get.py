@@ -36,11 +36,11 @@ def test_an_empty_get_adds_nothing_to_the_log(
         asker = Admin(connection)
         for channel in channels:
             assert channel.basic_get(queue_name)[0] is None
-        before = asker.queue_members(queue_name).last_index
+        before = asker.members.get(queue_name).last_index
         for _ in range(ROUNDS):
             for channel in channels:
                 assert channel.basic_get(queue_name)[0] is None
-        assert asker.queue_members(queue_name).last_index == before
+        assert asker.members.get(queue_name).last_index == before
 
 
 def test_a_confirmed_message_is_seen_through_every_node(
@@ -119,7 +119,7 @@ def test_a_leader_that_was_stopped_does_not_call_a_queue_empty_that_others_fille
             try:
                 stopped = cluster.nodes[old].name
                 eventually(
-                    lambda: asker.queue_members(name).leader not in (None, stopped), "a new leader"
+                    lambda: asker.members.get(name).leader not in (None, stopped), "a new leader"
                 )
                 publishing.basic_publish("", name, b"of the new leader")
                 answer = threads.submit(getting.basic_get, name)  # is there when the node wakes up

@@ -29,7 +29,7 @@ def block(number: int) -> bytes:
 def test_what_waits_too_long_for_an_alarm_says_so(tmp_path: Path) -> None:
     settings = {"alarms": {"memory_high_watermark_bytes": 1 << 20, "interval_ms": 20}}
     with LocalCluster(1, tmp_path, settings=settings) as cluster, cluster.connect() as connection:
-        Admin(connection).declare_queue("q")
+        Admin(connection).queues.declare("q")
         eventually(lambda: "alarms: " in cluster.log(0), "the alarm")
         driver = SinkDriver("sink", uuid.uuid4().hex, draw_epoch(connection))
         writer = StageWriter(connection, driver, batch=0, partition=0, timeout_s=1.0)
@@ -43,7 +43,7 @@ def test_a_stage_interrupted_by_a_full_disk_is_completed(tmp_path: Path, mount: 
     cluster = LocalCluster(1, tmp_path, settings=settings)
     place = mount(cluster.nodes[0].data_dir)
     with cluster, cluster.connect() as connection:
-        Admin(connection).declare_queue("q")
+        Admin(connection).queues.declare("q")
         driver = SinkDriver("sink", uuid.uuid4().hex, draw_epoch(connection))
         writer = StageWriter(connection, driver, batch=0, partition=0, timeout_s=PATIENCE_S)
         for number in range(5):
@@ -67,4 +67,4 @@ def test_a_stage_interrupted_by_a_full_disk_is_completed(tmp_path: Path, mount: 
         assert done and done[0].blocks == 10
         assert publish_batch(connection, driver, 0, done) == 30
         assert publish_batch(connection, driver, 0, done) == 30
-        assert Admin(connection).queue("q").messages_ready == 30
+        assert Admin(connection).queues.get("q").messages_ready == 30

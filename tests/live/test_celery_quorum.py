@@ -40,12 +40,12 @@ def waits_in_the_broker(broker, celery, countdown_s):
         bit = countdown_s.bit_length() - 1
         name = f"celery_delayed_{bit}"
         with Connection(broker.uri) as connection:
-            level = Admin(connection).queue(name)
+            level = Admin(connection).queues.get(name)
             assert level.arguments["x-dead-letter-strategy"] == "at-least-once"
             assert level.arguments["x-overflow"] == "reject-publish"
 
             def wait():
-                found = Admin(connection).queue(name).messages
+                found = Admin(connection).queues.get(name).messages
                 if not found and time.time() > asked + (1 << bit):
                     raise TooSlow("they may have waited there, and gone")
                 return found

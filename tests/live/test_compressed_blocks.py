@@ -66,7 +66,7 @@ def test_published_on_one_node_consumed_on_others_after_a_restart_too(tmp_path: 
         admin = Admin(Connection(cluster.uri))
 
         def acknowledged() -> bool:
-            found = admin.queue("packed")
+            found = admin.queues.get("packed")
             return (found.messages_ready, found.messages_unacknowledged) == (left, 0)
 
         eventually(acknowledged, "all is acknowledged")

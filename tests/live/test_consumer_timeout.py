@@ -47,7 +47,7 @@ def test_the_shorter_of_argument_and_policy_holds_unless_the_consumer_has_its_ow
     queue, tag = f"timeouts.{expected_ms}", f"tag {expected_ms}"
     with Connection(cluster.address) as connection:
         rule = {"consumer-timeout": policy_ms, "consumer-disconnected-timeout": 7_000}
-        Admin(connection).set_policy("/", "timeouts", "^timeouts", rule, apply_to="queues")
+        Admin(connection).policies.put("/", "timeouts", "^timeouts", rule, apply_to="queues")
     channel = connect(cluster).channel()
     arguments = {} if queue_ms is None else {"x-consumer-timeout": queue_ms}
     channel.queue_declare(queue, durable=True, arguments=arguments)

@@ -232,7 +232,7 @@ def lead(cluster: LocalCluster, wanted: int) -> int:
     def moved() -> bool:
         try:
             with cluster.connect() as connection:
-                Admin(connection).transfer_leadership("q", cluster.nodes[wanted].name)
+                Admin(connection).members.transfer("q", cluster.nodes[wanted].name)
         except WarrenError:
             pass
         return cluster.leader_of("q") == wanted
@@ -247,7 +247,7 @@ def voter_again(cluster: LocalCluster, node: int) -> None:
 
     def there() -> bool:
         with cluster.connect() as connection:
-            members = Admin(connection).queue_members("q").members
+            members = Admin(connection).members.get("q").members
         return any(m.node == name and m.voter and not m.lag for m in members)
 
     eventually(there, "a voter again", 60)

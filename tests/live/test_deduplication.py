@@ -49,7 +49,7 @@ def test_the_window_ends_exactly(admin: Admin, channel: Any, queue_name: str, fo
         properties = with_id(f"m{at}") if form == "id" else numbered("p", at)
         channel.basic_publish("", queue_name, b"%d" % at, properties)
     assert bodies(channel, queue_name) == [b"0", b"1", b"2", b"3", b"0", b"1"]
-    shown = admin.queue(queue_name)
+    shown = admin.queues.get(queue_name)
     assert (shown.duplicates_dropped, shown.deduplication_ids) == (4, 3)
 
 
@@ -60,7 +60,7 @@ def test_text_and_bytes_are_one_id_and_other_types_are_none(
     channel.confirm_delivery()
     for name in ("a", b"a", 5, 5, "", ""):
         channel.basic_publish("", queue_name, b"x", with_id(name))
-    assert admin.queue(queue_name).duplicates_dropped == 1
+    assert admin.queues.get(queue_name).duplicates_dropped == 1
     assert len(bodies(channel, queue_name)) == 5
 
 
@@ -133,7 +133,7 @@ def test_a_producers_blocks(admin: Admin, broker: Broker, channel: Any, queue_na
                 headers = {"x-producer": "p", "x-sequence": at}
                 producer.send(b"x" * 100, queue_name, headers=headers)
             producer.flush()
-    shown = admin.queue(queue_name)
+    shown = admin.queues.get(queue_name)
     assert (shown.messages_ready, shown.duplicates_dropped) == (200, 200)
 
 
@@ -159,7 +159,7 @@ def test_a_partly_taken_block_is_sent_again_without_duplicates(
                     confirmed.append(name)
                 except Conflict:
                     continue
-            assert admin.queue(queue_name).messages_ready <= limit["x-max-length"]
+            assert admin.queues.get(queue_name).messages_ready <= limit["x-max-length"]
             found += bodies(channel, queue_name)
             assert {*confirmed} <= {body.decode() for body in found}
     assert sorted(found) == sorted(name.encode() for name in names)
@@ -180,11 +180,11 @@ def test_a_policy_begins_and_ends_it(admin: Admin, channel: Any, queue_name: str
     count = iter(range(1_000_000))
     assert not dropped()
     pattern = f"^{queue_name}$"
-    admin.set_policy("/", "once", pattern, {"deduplication": True}, apply_to="queues")
+    admin.policies.put("/", "once", pattern, {"deduplication": True}, apply_to="queues")
     eventually(dropped, "the policy takes effect")
-    admin.clear_policy("/", "once")
+    admin.policies.delete("/", "once")
     eventually(lambda: not dropped(), "the policy ends")
-    assert admin.queue(queue_name).deduplication_ids == 0
+    assert admin.queues.get(queue_name).deduplication_ids == 0
     for definition, text in (
         ({"deduplication": 1}, "1 is not a valid deduplication value"),
         ({"deduplication-window": 0}, "0 is not a valid deduplication window"),
@@ -192,7 +192,7 @@ def test_a_policy_begins_and_ends_it(admin: Admin, channel: Any, queue_name: str
         ({"deduplication-ttl": 0}, "0 is not a valid deduplication ttl"),
     ):
         with pytest.raises(PeerError, match=text):
-            admin.set_policy("/", "once", pattern, definition)
+            admin.policies.put("/", "once", pattern, definition)
 
 
 @pytest.mark.parametrize(

@@ -70,16 +70,16 @@ def test_an_export_of_rabbitmq_serves_its_clients(cluster: LocalCluster, tmp_pat
     file.write_bytes(sample("4.3.6"))
     with cluster.connect() as connection:
         admin = Admin(connection)
-        before = admin.export_definitions().document
+        before = admin.definitions.export().document
         tried = run(cluster, "definitions", "import", str(file), "--dry-run")
         assert "would be created: queue 'work.quorum' in vhost '/'" in tried.output
         assert "log.stream" in tried.output and "stream" in tried.output
-        assert admin.export_definitions().document == before
+        assert admin.definitions.export().document == before
         done = run(cluster, "definitions", "import", str(file), "--json")
         report = json.loads(done.output)
         assert report["counts"]["queues"]["created"] == 9 and not report["dry_run"]
         assert report["not_honoured_count"] == len(report["not_honoured"]) > 5
-        again = admin.import_definitions(file.read_bytes())
+        again = admin.definitions.load(file.read_bytes())
         assert again.created == again.changed == ()
     for node in range(3):
         log_in(cluster, "watcher", "made-up-2", "billing", node).close()
@@ -101,34 +101,34 @@ def test_export_and_import_into_another_cluster(cluster: LocalCluster, tmp_path:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600, "it holds hashes of passwords"
     with LocalCluster(nodes=1, directory=tmp_path / "other") as other, other.connect() as there:
         admin = Admin(there)
-        report = admin.import_definitions(file.read_bytes())
+        report = admin.definitions.load(file.read_bytes())
         assert all(
             "has no effect" in one.reason or "members" in one.reason for one in report.not_honoured
         )
         # as guest, with the password that the import has given it
-        kinds = {queue.name: (queue.type, queue.replicas) for queue in admin.queues()}
+        kinds = {queue.name: (queue.type, queue.replicas) for queue in admin.queues.list()}
         assert kinds.get("work.quorum", ("quorum", ("node-0",))) == ("quorum", ("node-0",))
         wanted = json.loads(file.read_bytes())
-        assert admin.export_definitions().document == wanted
+        assert admin.definitions.export().document == wanted
 
 
 def test_a_file_that_is_refused_changes_nothing(cluster: LocalCluster, tmp_path: Path) -> None:
     with cluster.connect() as connection:
         admin = Admin(connection)
         limited = {"x-queue-type": "quorum", "x-max-length": 5}
-        admin.declare_queue("many-00007", arguments=limited)
-        before = admin.export_definitions().document
+        admin.queues.declare("many-00007", arguments=limited)
+        before = admin.definitions.export().document
         with pytest.raises(Conflict, match="arg .x-max-length. for queue .many-00007."):
-            admin.import_definitions(json.dumps(with_queues(10)).encode())
+            admin.definitions.load(json.dumps(with_queues(10)).encode())
         for data in (b"", b"[]", b'{"queues": 5}', b'{"users": [{"name": "\xff"}]}'):
             with pytest.raises((PeerError, UsageError), match="definitions"):
-                admin.import_definitions(data)
+                admin.definitions.load(data)
         with pytest.raises(NotFound, match="no vhost 'nowhere'"):
-            admin.import_definitions(b"{}", "nowhere")
+            admin.definitions.load(b"{}", "nowhere")
         with pytest.raises(NotFound, match="no vhost 'nowhere'"):
-            admin.export_definitions("nowhere")
-        assert admin.export_definitions().document == before
-        admin.delete_queue("many-00007")
+            admin.definitions.export("nowhere")
+        assert admin.definitions.export().document == before
+        admin.queues.delete("many-00007")
     file = tmp_path / "missing.json"
     refused = CliRunner().invoke(app, ["definitions", "import", str(file), "--uri", cluster.uri])
     assert isinstance(refused.exception, UsageError) and "cannot read" in str(refused.exception)
@@ -136,24 +136,24 @@ def test_a_file_that_is_refused_changes_nothing(cluster: LocalCluster, tmp_path:
 
 def test_only_administrators_export_and_import(cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
-        Admin(connection).put_user("pol", password="p", tags=["policymaker", "monitoring"])
-        Admin(connection).set_permissions("/", "pol", configure="", write="", read="")
+        Admin(connection).users.put("pol", password="p", tags=["policymaker", "monitoring"])
+        Admin(connection).permissions.put("/", "pol", configure="", write="", read="")
     hosts = cluster.address.hosts
     with Connection(Address(hosts=hosts, user="pol", password="p")) as connection:
         admin = Admin(connection)
         for vhost in (None, "/"):
             with pytest.raises(AccessRefused):
-                admin.export_definitions(vhost)
+                admin.definitions.export(vhost)
             for dry_run in (False, True):
                 with pytest.raises(AccessRefused):
-                    admin.import_definitions(b"{}", vhost, dry_run=dry_run)
-        admin.set_parameter("/", "shovel", "s", IDLE_SHOVEL)
-        assert "s" in [one.name for one in admin.parameters("/", "shovel")]
-        admin.clear_parameter("/", "shovel", "s")
+                    admin.definitions.load(b"{}", vhost, dry_run=dry_run)
+        admin.parameters.put("shovel", "/", "s", IDLE_SHOVEL)
+        assert "s" in [one.name for one in admin.parameters.list("shovel", "/")]
+        admin.parameters.delete("shovel", "/", "s")
         with pytest.raises(AccessRefused):
-            admin.global_parameters()
+            admin.global_parameters.list()
         with pytest.raises(AccessRefused):
-            admin.set_global_parameter("g", 1)
+            admin.global_parameters.put("g", 1)
 
 
 def test_parameters_from_the_command_line(cluster: LocalCluster) -> None:
@@ -174,7 +174,7 @@ def test_parameters_from_the_command_line(cluster: LocalCluster) -> None:
             ("policy", {}, "component 'policy' not found"),
         ):
             with pytest.raises((PeerError, UsageError, Conflict), match=reason):
-                admin.set_parameter("/", component, "bad", given)
+                admin.parameters.put(component, "/", "bad", given)
     run(cluster, "parameters", "clear", "federation-upstream", "up")
     run(cluster, "global-parameters", "clear", "cluster_tags")
     gone = CliRunner().invoke(
@@ -193,7 +193,7 @@ def test_an_import_is_whole_or_nothing_when_its_node_is_killed(tmp_path: Path, s
             with Connection(cluster.node_address(0)) as connection:
                 data = json.dumps(with_queues(count)).encode()
                 try:
-                    outcome.append(Admin(connection).import_definitions(data))
+                    outcome.append(Admin(connection).definitions.load(data))
                 except WarrenError as error:
                     outcome.append(error)
 
@@ -205,19 +205,20 @@ def test_an_import_is_whole_or_nothing_when_its_node_is_killed(tmp_path: Path, s
             admin = Admin(connection)
             admin.overview()
             if seen:
-                eventually(lambda: admin.queues() or outcome, "the import is applied there")
+                eventually(lambda: admin.queues.list() or outcome, "the import is applied there")
             cluster.kill(0)
-            found = len(admin.queues())
+            found = len(admin.queues.list())
             assert found in (0, count), found
         cluster.start(0)
         thread.join()
         with cluster.connect() as connection:
             admin = Admin(connection)
-            admin.import_definitions(json.dumps(with_queues(count)).encode())
-            queues = admin.queues()
+            admin.definitions.load(json.dumps(with_queues(count)).encode())
+            queues = admin.queues.list()
             assert len(queues) == count
             eventually(
-                lambda: all(admin.queue(one.name).leader for one in queues[::40]), "all are led"
+                lambda: all(admin.queues.get(one.name).leader for one in queues[::40]),
+                "all are led",
             )
 
 
@@ -249,21 +250,21 @@ def test_a_cluster_loads_its_definitions_once(tmp_path: Path) -> None:
     with LocalCluster(nodes=3, directory=tmp_path / "c", settings=settings) as cluster:
         with cluster.connect() as connection:
             admin = Admin(connection)
-            assert [user.name for user in admin.users()] == ["guest"]
-            assert [queue.replicas for queue in admin.queues()] == [
+            assert [user.name for user in admin.users.list()] == ["guest"]
+            assert [queue.replicas for queue in admin.queues.list()] == [
                 ("node-0", "node-1", "node-2")
             ] * 5
-            admin.delete_queue("many-00003")
+            admin.queues.delete("many-00003")
         cluster.restart(1)
         cluster.restart(0, kill=True)
         with cluster.connect() as connection:
-            assert len(Admin(connection).queues()) == 4, "deleted by an operator"
+            assert len(Admin(connection).queues.list()) == 4, "deleted by an operator"
         eventually(lambda: "unchanged, not loaded again" in cluster.log(1), "it is logged")
         loading(tmp_path, boot_document(**with_queues(7)))
         cluster.restart(2)
         with cluster.connect() as connection:
             loaded = Admin(connection)
-            eventually(lambda: len(loaded.queues()) == 7, "another file, on every node")
+            eventually(lambda: len(loaded.queues.list()) == 7, "another file, on every node")
 
 
 def test_without_skipping_every_start_loads(tmp_path: Path) -> None:
@@ -271,10 +272,10 @@ def test_without_skipping_every_start_loads(tmp_path: Path) -> None:
     settings = {"load_definitions": str(file), "definitions": {"skip_if_unchanged": False}}
     with LocalCluster(nodes=1, directory=tmp_path / "c", settings=settings) as cluster:
         with cluster.connect() as connection:
-            Admin(connection).delete_queue("many-00003")
+            Admin(connection).queues.delete("many-00003")
         cluster.restart(0)
         with cluster.connect() as connection:
-            assert len(Admin(connection).queues()) == 5
+            assert len(Admin(connection).queues.list()) == 5
 
 
 @pytest.mark.parametrize(
@@ -296,7 +297,7 @@ def test_a_file_that_cannot_be_loaded_ends_the_start(
     assert "Traceback" not in cluster.log(0)
     loading(tmp_path, boot_document())
     with cluster, cluster.connect() as connection:
-        assert len(Admin(connection).queues()) == 5, "a good file: as if nothing had been"
+        assert len(Admin(connection).queues.list()) == 5, "a good file: as if nothing had been"
 
 
 def test_the_files_of_a_directory_are_one_import(tmp_path: Path) -> None:
@@ -322,17 +323,17 @@ def test_the_files_of_a_directory_are_one_import(tmp_path: Path) -> None:
     bad.unlink()
     with cluster:
         with cluster.connect() as connection:
-            assert len(Admin(connection).queues()) == 5
-            Admin(connection).delete_queue("many-00003")
+            assert len(Admin(connection).queues.list()) == 5
+            Admin(connection).queues.delete("many-00003")
         (place / "1-queues.json").rename(place / "1-renamed.json")
         cluster.restart(0)
         with cluster.connect() as connection:
-            assert len(Admin(connection).queues()) == 4, "nothing but a name has changed"
+            assert len(Admin(connection).queues.list()) == 4, "nothing but a name has changed"
         more = {"queues": [{"name": "more", "vhost": "/"}]}
         (place / "8-more.json").write_text(json.dumps(more))
         cluster.restart(0)
         with cluster.connect() as connection:
-            assert len(Admin(connection).queues()) == 6, "what was deleted, and the new one"
+            assert len(Admin(connection).queues.list()) == 6, "what was deleted, and the new one"
 
 
 @pytest.mark.parametrize("content", ["nothing", "a directory"])

@@ -39,15 +39,17 @@ def test_rabbitmq_imports_an_export_of_warren(tmp_path: Path) -> None:
     with peers.one_node(peer_root()) as peer:
         with LocalCluster(nodes=1, directory=tmp_path) as cluster, cluster.connect() as connection:
             admin = Admin(connection)
-            admin.import_definitions(sample("4.3.6"))
-            admin.put_vhost("mine", description="d")
-            admin.set_policy("mine", "p", "^q", {"max-length": 5}, apply_to="queues")
-            admin.declare_queue("without a type", durable=True)
-            admin.declare_queue("results", durable=True, auto_delete=True)
-            admin.declare_queue("limited", arguments={"x-queue-type": "quorum", "x-max-length": 7})
-            admin.declare_exchange("inside", "topic", internal=True)
-            admin.bind("inside", queue="limited", routing_key="a.#", arguments={"k": [1, "x"]})
-            wanted = admin.export_definitions()
+            admin.definitions.load(sample("4.3.6"))
+            admin.vhosts.put("mine", description="d")
+            admin.policies.put("mine", "p", "^q", {"max-length": 5}, apply_to="queues")
+            admin.queues.declare("without a type", durable=True)
+            admin.queues.declare("results", durable=True, auto_delete=True)
+            admin.queues.declare("limited", arguments={"x-queue-type": "quorum", "x-max-length": 7})
+            admin.exchanges.declare("inside", "topic", internal=True)
+            admin.bindings.put(
+                "inside", destination_queue="limited", routing_key="a.#", arguments={"k": [1, "x"]}
+            )
+            wanted = admin.definitions.export()
         inside, outside = peers.exchange_file(peer, "warren.json")
         outside.write_bytes(wanted.data)
         peers.control(peer, "import_definitions", inside)

@@ -62,7 +62,7 @@ def rejected(channel: Any, admin: Admin, queue_name: str, delay_s: float) -> Non
 
         def done() -> Any:
             found = deed()
-            if not found and admin.queue(queue_name).messages_ready:
+            if not found and admin.queues.get(queue_name).messages_ready:
                 raise TooSlow(what)
             return found
 
@@ -71,7 +71,9 @@ def rejected(channel: Any, admin: Admin, queue_name: str, delay_s: float) -> Non
     begun = time.monotonic()
     channel.basic_reject(got.delivery_tag, requeue=True)
     queue = waits(
-        lambda: next((one for one in (admin.queue(queue_name),) if one.messages_delayed), None),
+        lambda: next(
+            (one for one in (admin.queues.get(queue_name),) if one.messages_delayed), None
+        ),
         "the delayed message",
     )
     assert (queue.messages, queue.messages_ready, queue.messages_delayed) == (1, 0, 1)
@@ -82,11 +84,11 @@ def rejected(channel: Any, admin: Admin, queue_name: str, delay_s: float) -> Non
     assert properties.headers["x-delivery-count"] == 1
 
     channel.basic_reject(got.delivery_tag, requeue=True)
-    waits(lambda: admin.retry_delayed(queue_name) == 1, "the message to retry")
+    waits(lambda: admin.delayed.retry(queue_name) == 1, "the message to retry")
     got, properties, _ = take(channel, queue_name)
     assert properties.headers["x-delivery-count"] == 2
     channel.basic_reject(got.delivery_tag, requeue=True)
-    assert eventually(lambda: admin.purge_queue(queue_name), "the message to purge") == 1
+    assert eventually(lambda: admin.queues.purge(queue_name), "the message to purge") == 1
 
 
 def test_a_classic_queue_refuses_delayed_retry(broker: Broker, queue_name: str) -> None:

@@ -90,7 +90,7 @@ def fill_more_than_a_log_file(cluster: LocalCluster) -> None:
         for _ in range(80):
             channel.basic_publish("", "big", b"." * (1 << 20))
     with cluster.connect() as connection:
-        assert Admin(connection).queue("big").messages_ready == 80
+        assert Admin(connection).queues.get("big").messages_ready == 80
     places = [cluster.node(1).data_dir / kind for kind in ("segments", "snapshots")]
     eventually(
         lambda: all(any(place.rglob("*.*")) for place in places), "a file of the log is retired"
@@ -100,7 +100,7 @@ def fill_more_than_a_log_file(cluster: LocalCluster) -> None:
 def holds_everything(cluster: LocalCluster) -> None:
     """The queue is as it was."""
     with cluster.connect() as connection:
-        assert Admin(connection).queue(QUEUE).messages_ready == MESSAGES
+        assert Admin(connection).queues.get(QUEUE).messages_ready == MESSAGES
 
 
 def test_another_nodes_directory_is_refused(stopped: LocalCluster) -> None:
@@ -213,14 +213,14 @@ def test_a_damaged_file_is_named_and_healed_from_the_others(tmp_path: Path, kind
             admin = Admin(connection)
             eventually(
                 lambda: (
-                    (seen := admin.queue_members(QUEUE)).settled
+                    (seen := admin.members.get(QUEUE)).settled
                     and all(each.voter and each.state == "running" for each in seen.members)
                 ),
                 "it is healed",
                 60,
             )
-            admin.transfer_leadership(QUEUE, "node-1")
-            assert admin.queue(QUEUE).messages_ready == MESSAGES
+            admin.members.transfer(QUEUE, "node-1")
+            assert admin.queues.get(QUEUE).messages_ready == MESSAGES
         for i in (0, 2):  # the healed one carries its part of a majority
             cluster.kill(i)
             holds_everything(cluster)
@@ -241,7 +241,7 @@ def test_a_node_with_the_wrong_secret_does_not_come_in(tmp_path: Path) -> None:
         assert "guessed" not in cluster.log(stranger.name)
         holds_everything(cluster)
         with cluster.connect() as connection:
-            assert [node.name for node in Admin(connection).nodes()] == [
+            assert [node.name for node in Admin(connection).nodes.list()] == [
                 "node-0",
                 "node-1",
                 "node-2",
@@ -251,7 +251,7 @@ def test_a_node_with_the_wrong_secret_does_not_come_in(tmp_path: Path) -> None:
         stranger.config_file.write_text(text)
         cluster.start(stranger.name)
         with cluster.connect() as connection:
-            eventually(lambda: len(Admin(connection).nodes()) == 4, "it has joined")
+            eventually(lambda: len(Admin(connection).nodes.list()) == 4, "it has joined")
 
 
 def test_a_node_of_another_cluster_does_not_come_in(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_node_of_another_cluster_does_not_come_in(tmp_path: Path) -> None:
 def serves(cluster: LocalCluster) -> bool:
     """Check that the queue is available with all its messages."""
     with cluster.connect() as connection:
-        return Admin(connection).queue(QUEUE).messages_ready == MESSAGES
+        return Admin(connection).queues.get(QUEUE).messages_ready == MESSAGES
 
 
 def test_a_copied_directory_is_refused_while_the_original_runs(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_a_copied_directory_is_refused_while_the_original_runs(tmp_path: Path) -
             "it is told whose directory it has",
         )
         with cluster.connect() as connection:
-            names = [node.name for node in Admin(connection).nodes()]
+            names = [node.name for node in Admin(connection).nodes.list()]
         assert names == ["node-0", "node-1", "node-2"]
         holds_everything(cluster)
 
@@ -359,13 +359,13 @@ def test_a_node_moves_to_another_address(tmp_path: Path) -> None:
             admin = Admin(connection)
             eventually(
                 lambda: (
-                    {n.name: n.address for n in admin.nodes() if n.running}.get("node-2")
+                    {n.name: n.address for n in admin.nodes.list() if n.running}.get("node-2")
                     == place.peers_address
                 ),
                 "the others know where it is",
             )
             eventually(
-                lambda: all(m.state == "running" for m in admin.queue_members(QUEUE).members),
+                lambda: all(m.state == "running" for m in admin.members.get(QUEUE).members),
                 "it takes part",
             )
         # Another one that restarts finds it there, though its own configuration is of before.

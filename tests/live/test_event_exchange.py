@@ -125,14 +125,14 @@ def test_users_permissions_and_policies_are_reported(cluster: LocalCluster) -> N
     with cluster.connect() as connection:
         admin = Admin(connection)
         audit.more()
-        admin.put_vhost("audited")
-        admin.put_user("auditor", password="one", tags=("monitoring",))
-        admin.put_user("auditor", password="two")
-        admin.set_permissions("audited", "auditor", configure="a", write="b", read="c")
-        admin.set_policy("/", "p", "^x", {"max-length": 3})
-        admin.clear_policy("/", "p")
-        admin.delete_vhost("audited")
-        admin.delete_user("auditor")
+        admin.vhosts.put("audited")
+        admin.users.put("auditor", password="one", tags=("monitoring",))
+        admin.users.put("auditor", password="two")
+        admin.permissions.put("audited", "auditor", configure="a", write="b", read="c")
+        admin.policies.put("/", "p", "^x", {"max-length": 3})
+        admin.policies.delete("/", "p")
+        admin.vhosts.delete("audited")
+        admin.users.delete("auditor")
     keys = [key for key in audit.more(until="user.deleted") if "authentication" not in key]
     assert keys == [
         "vhost.created",

@@ -36,8 +36,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
     with made, Connection(made.address()) as connection:
         admin = Admin(connection)
         for name in ("ann", "odd name/ü", "leaver"):
-            admin.put_user(name, password_hash="")
-            admin.set_permissions("/", name, configure=".*", write=".*", read=".*")
+            admin.users.put(name, password_hash="")
+            admin.permissions.put("/", name, configure=".*", write=".*", read=".*")
         yield made
 
 
@@ -129,7 +129,7 @@ def test_a_deleted_user_is_disconnected_and_stays_out(node: TlsBroker) -> None:
     given = node.authority.issue("leaver", file="leaver")
     connection = external(node, given)
     with Connection(node.address()) as mine:
-        Admin(mine).delete_user("leaver")
+        Admin(mine).users.delete("leaver")
 
     def gone() -> bool:
         try:

@@ -200,7 +200,7 @@ def test_the_list_of_queues_does_not_wait_for_a_node_that_hangs(patient):
     patient.pause(1)
     address = Address(hosts=patient.node_address(2).hosts, request_timeout_s=PATIENCE_S)
     with Connection(address) as connection:
-        names = [queue.name for queue in Admin(connection).queues()]
+        names = [queue.name for queue in Admin(connection).queues.list()]
     assert names == ["gone.with.it", "kept"]
     patient.resume(1)
 
@@ -220,7 +220,7 @@ def test_a_request_that_takes_longer_than_the_clients_idle_timeout_is_answered(c
             hosts=cluster.node_address(0).hosts, request_timeout_s=4 * idle_s, heartbeat_s=idle_s
         )
         with Connection(address) as connection, pytest.raises(Unavailable) as raised:
-            Admin(connection).purge_queue("minority")
+            Admin(connection).queues.purge("minority")
         if "idle" in str(raised.value):  # by the node's fault, or as this machine stood so long
             raise TooSlow(raised.value)
         return str(raised.value)

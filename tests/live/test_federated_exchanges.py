@@ -76,7 +76,7 @@ def links(broker: Broker, name: str) -> list[Any]:
     """The links of an exchange."""
     assert broker.cluster is not None
     with Connection(broker.cluster.address) as connection:
-        return [one for one in Admin(connection).federation_links() if one.dest_exchange == name]
+        return [one for one in Admin(connection).federation.links() if one.dest_exchange == name]
 
 
 def runs(broker: Broker, name: str, count: int = 1) -> None:
@@ -122,7 +122,7 @@ def bindings(broker: Broker, name: str) -> list[str]:
     """Routing keys with which links are bound to an exchange."""
     assert broker.cluster is not None
     with Connection(broker.cluster.address) as connection:
-        found = Admin(connection).bindings(source=name)
+        found = Admin(connection).bindings.list(source=name)
     return sorted(one["binding_key"] for one in found if not one.get("destination_queue"))
 
 
@@ -130,7 +130,7 @@ def queues(broker: Broker) -> list[str]:
     """Names of the queues of links."""
     assert broker.cluster is not None
     with Connection(broker.cluster.address) as connection:
-        return [one.name for one in Admin(connection).queues("^federation: ")]
+        return [one.name for one in Admin(connection).queues.list("^federation: ")]
 
 
 def test_what_is_published_upstream_comes_as_the_exchange_is_bound(

@@ -384,10 +384,10 @@ def test_what_a_circle_brings_back_to_a_queue_with_deduplication_is_dropped(
         shown = Admin(operator)
 
         def dropped() -> bool | None:
-            return shown.queue("once").duplicates_dropped == 3 or None
+            return shown.queues.get("once").duplicates_dropped == 3 or None
 
         eventually(dropped, "they are duplicates")
-        assert (shown.queue("once").messages, ready(other, "once")) == (0, 0)
+        assert (shown.queues.get("once").messages, ready(other, "once")) == (0, 0)
 
 
 def test_an_upstream_queue_that_is_auto_delete_ends_with_the_demand(
@@ -406,7 +406,7 @@ def test_an_upstream_queue_that_is_auto_delete_ends_with_the_demand(
         channel.basic_consume("fleeting", lambda *delivery: None)
 
         def is_deleted() -> bool | None:
-            return not Admin(operator).queues("^fleeting$") or None
+            return not Admin(operator).queues.list("^fleeting$") or None
 
         eventually(is_deleted, "it ends, with what it had")
     assert 0 < ready(downstream, "fleeting") < count
@@ -432,12 +432,12 @@ def test_a_limit_of_connections_refuses_a_link_in_words_until_it_is_raised(
     assert downstream.cluster is not None
     with Connection(downstream.cluster.address) as connection:
         admin = Admin(connection)
-        admin.set_vhost_limit("/", "max-connections", 0)
+        admin.limits.put("vhost", "/", "max-connections", 0)
         try:
             federate(downstream, upstream, "unconnected")
             assert "connection limit (0) is reached" in said(downstream, "unconnected")
         finally:
-            admin.clear_vhost_limits("/")
+            admin.limits.clear("vhost", "/")
     is_running(downstream, "unconnected")
 
 
@@ -571,7 +571,7 @@ def links(broker: Broker, queue: str) -> list[Any]:
     """The links of a queue."""
     assert broker.cluster is not None
     with Connection(broker.cluster.address) as connection:
-        return [one for one in Admin(connection).federation_links() if one.dest_queue == queue]
+        return [one for one in Admin(connection).federation.links() if one.dest_queue == queue]
 
 
 def state(broker: Broker, queue: str) -> str:

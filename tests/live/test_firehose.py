@@ -156,7 +156,7 @@ def test_a_full_queue_of_traces_fails_nothing(cluster: LocalCluster) -> None:
 def test_a_restart_turns_tracing_off(cluster: LocalCluster) -> None:
     def traced() -> bool:
         with cluster.connect() as connection:
-            return Admin(connection).vhost("/").tracing
+            return Admin(connection).vhosts.get("/").tracing
 
     for node in range(2):
         trace(cluster, True, node)
@@ -165,4 +165,4 @@ def test_a_restart_turns_tracing_off(cluster: LocalCluster) -> None:
         cluster.restart(node)
     eventually(lambda: not traced(), "nothing is traced")
     with cluster.connect() as connection, pytest.raises(NotFound, match="no vhost 'none'"):
-        Admin(connection).set_tracing("none", True)
+        Admin(connection).vhosts.trace("none", True)

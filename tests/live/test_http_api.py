@@ -85,7 +85,7 @@ def test_a_queue_is_made_shown_and_deleted(
     given = {"durable": "true", "auto_delete": False, "arguments": {"x-max-length": 10}}
     assert http("PUT", path, given).status == 201
     assert http("PUT", path, {**given, "node": None}).status == 204
-    known = admin.queue("made")
+    known = admin.queues.get("made")
     assert (known.type, known.arguments["x-max-length"]) == ("classic", 10)
     with connect(cluster, 1) as connection:
         channel = connection.channel()
@@ -105,7 +105,7 @@ def test_a_queue_is_made_shown_and_deleted(
     refused = http("DELETE", f"{path}?if-empty=true")
     assert refused.status == 400 and "not empty" in refused.body["reason"]
     assert http("DELETE", f"{path}/contents").status == 204
-    assert admin.queue("made").messages == 0
+    assert admin.queues.get("made").messages == 0
     assert http("DELETE", f"{path}?if-empty=true").status == 204
     assert http("DELETE", path).status == http("GET", path).status == 404
     assert http("GET", path).body == {"error": "Object Not Found", "reason": "Not Found"}
@@ -133,7 +133,7 @@ def test_names_are_percent_encoded(http: HttpClient, admin: Admin) -> None:
     assert [one["vhost"] for one in http.get(f"/queues/{quoted('my/vhost')}")] == ["my/vhost"]
     assert http("DELETE", f"/vhosts/{quoted('my/vhost')}").status == 204
     assert http("GET", path).status == 404
-    assert "my/vhost" not in {one.name for one in admin.vhosts()}
+    assert "my/vhost" not in {one.name for one in admin.vhosts.list()}
 
 
 def test_lists_are_paged_sorted_and_cut(http: HttpClient) -> None:
@@ -193,7 +193,10 @@ def test_exchanges_and_bindings(http: HttpClient, admin: Admin) -> None:
     assert made.status == 201
     assert http("POST", between, {"routing_key": "", "arguments": {}}).status == 201
     assert http("POST", f"/bindings/{ROOT}/e/x/e/y", {"routing_key": "k"}).status == 201
-    assert {one["binding_key"] for one in admin.bindings(source="x", queue="bound")} == {"", "a.#"}
+    assert {one["binding_key"] for one in admin.bindings.list(source="x", queue="bound")} == {
+        "",
+        "a.#",
+    }
 
     found = http.get(between)
     keys = {one["routing_key"]: one["properties_key"] for one in found}
@@ -410,7 +413,7 @@ def test_users_vhosts_permissions_and_limits(http: HttpClient, admin: Admin) -> 
     assert http.get("/vhosts/v")["metadata"][flag] is False
     assert http("DELETE", "/vhosts/v").status == 204
     assert http("POST", "/users/bulk-delete", {"users": ["u", "copy"]}).status == 204
-    assert {"u", "copy"}.isdisjoint(one.name for one in admin.users())
+    assert {"u", "copy"}.isdisjoint(one.name for one in admin.users.list())
     refused = http("DELETE", "/users/guest")
     assert refused.status == 400 and "administrator" in refused.body["reason"]
 
@@ -476,7 +479,7 @@ def test_policies_parameters_and_links(http: HttpClient, admin: Admin) -> None:
     assert http.get(f"/policies/{ROOT}/p") == shown
     assert http.get(f"/policies/{ROOT}") == [shown]
     assert http.get(f"/queues/{ROOT}/limited")["policy"] == "p"
-    assert admin.queue("limited").policy == "p"
+    assert admin.queues.get("limited").policy == "p"
     refused = http("PUT", f"/policies/{ROOT}/p", {**policy, "definition": {"max-length": -1}})
     assert refused.status == 400 and "Validation failed" in refused.body["reason"]
     operator = {"pattern": "^lim", "definition": {"max-length": 5}, "apply-to": "queues"}
@@ -531,7 +534,7 @@ def test_definitions(http: HttpClient, admin: Admin) -> None:
     assert "exported" in {one["name"] for one in of_vhost["queues"]}
     assert http("DELETE", f"/queues/{ROOT}/exported").status == 204
     assert http("POST", "/definitions", {"queues": mine}).status == 204
-    assert admin.queue("exported").arguments["x-max-length"] == 7
+    assert admin.queues.get("exported").arguments["x-max-length"] == 7
     strange = {"exchanges": [{"name": "e", "vhost": "/", "type": "x-unheard-of"}]}
     left = http("POST", "/definitions", strange)
     assert (left.status, left.body["not_honoured_count"]) == (200, 1)

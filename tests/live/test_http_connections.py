@@ -179,7 +179,9 @@ def test_clients_of_amqp_10_did_not_find_their_connection_to_close_it(
     assert (one["auth_mechanism"], one["channels"], one["channel_max"]) == ("PLAIN", 1, 63)
     assert one["frame_max"] == 32_768 and 1 < one["recv_cnt"] < 20 and 1 < one["send_cnt"] < 20
     with cluster.connect() as connection:
-        (same,) = [each for each in Admin(connection).connections() if each.name == one["name"]]
+        (same,) = [
+            each for each in Admin(connection).connections.list() if each.name == one["name"]
+        ]
     assert (same.auth_mechanism, same.channels, same.channel_max) == ("PLAIN", 1, 63)
     assert all("container_id" not in other for other in named(http).values())
     assert http("DELETE", f"/connections/{quoted(one['name'])}").status == 204

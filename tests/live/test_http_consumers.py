@@ -158,7 +158,7 @@ def test_users_see_their_own_consumers_and_all_of_a_queue(
             assert set(by_tag(each.get("/consumers"))) == {"mine"}
         assert stranger.get("/consumers") == stranger.get(f"/consumers/{ROOT}") == []
         with cluster.connect() as admin:
-            (shown,) = Admin(admin).consumers(queue="owned")
+            (shown,) = Admin(admin).consumers.list(queue="owned")
             assert (shown.user, shown.node, shown.channel) == ("owner", "node-0", 1)
         details = stranger.get(f"/queues/{ROOT}/owned")["consumer_details"]
         assert set(by_tag(details)) == {"mine"}, "as in RabbitMQ"

@@ -178,7 +178,7 @@ def test_a_queue_without_a_leader_shows_what_was_counted(
 def test_messages_in_blocks_and_claims_are_counted(cluster: LocalCluster, http: HttpClient) -> None:
     """Published when a block arrives, delivered when read, acknowledged when settled."""
     with Connection(f"amqp://guest:guest@127.0.0.1:{cluster.nodes[0].amqp_port}") as connection:
-        Admin(connection).declare_queue("claimed")
+        Admin(connection).queues.declare("claimed")
         with Producer(connection) as producer:
             for number in range(100):
                 producer.send(b"%d" % number, "claimed")

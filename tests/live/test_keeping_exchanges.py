@@ -100,17 +100,17 @@ def delayed(body: str, delay_ms: int) -> dict[str, Any]:
 def check_operator(admin: Admin) -> None:
     """List what waits; drop the last message, and see that its id is used up."""
     store = "amq.delayed.d"
-    found = admin.delayed_messages(store)
+    found = admin.delayed.list(store)
     times = [one.ready_at for one in found]
     assert len(found) > 50 and times == sorted(times)
     assert found[-1].ready_at - found[0].ready_at > 1 << 31
     assert {(one.exchange, one.routing_key) for one in found} == {("d", "key")}
-    assert len(admin.delayed_messages(store, 2)) == 2
-    admin.drop_delayed(store, found[-1].id)
-    for again in (admin.drop_delayed, admin.retry_delayed_message):
+    assert len(admin.delayed.list(store, 2)) == 2
+    admin.delayed.end(store, found[-1].id, drop=True)
+    for drop in (True, False):
         with pytest.raises(NotFound, match="no delayed message"):
-            again(store, found[-1].id)
-    second = admin.delayed_messages(store)
+            admin.delayed.end(store, found[-1].id, drop)
+    second = admin.delayed.list(store)
     assert found[-1].id not in [one.id for one in second] and len(second) >= 50
 
 

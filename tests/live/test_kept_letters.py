@@ -40,7 +40,7 @@ def connect(cluster: LocalCluster, node: int) -> pika.BlockingConnection:
 
 def counts(admin: Admin, queue: str) -> tuple[int, int, int, int]:
     """(messages, ready, unacknowledged, dead-lettering) of a queue."""
-    found: Queue = admin.queue(queue)
+    found: Queue = admin.queues.get(queue)
     held = found.messages_unacknowledged
     return found.messages, found.messages_ready, held, found.messages_dlx
 
@@ -115,7 +115,7 @@ def test_the_walk_of_rabbitmqs_announcement(cluster: LocalCluster) -> None:
         publish(channel, source, b"msg2", expiration="1000")
         become(admin, source, (0, 0, 0, 0))
         strategy = {"dead-letter-strategy": "at-least-once"}
-        admin.set_policy("/", "my-policy", "^my-source-queue$", strategy, apply_to="queues")
+        admin.policies.put("/", "my-policy", "^my-source-queue$", strategy, apply_to="queues")
         publish(channel, source, b"msg3", expiration="1000")
         become(admin, source, (1, 0, 0, 1))
         words = ("dead letters of queue 'my-source-queue'", "''", target)
@@ -212,19 +212,19 @@ def test_switching_the_strategy_off_drops_what_waits(cluster: LocalCluster) -> N
             return counts(admin, source)[3] > 0
 
         assert not kept(), "drop-head: at most once"
-        admin.set_policy("/", "switch", f"^{source}$", policy, apply_to="quorum_queues")
+        admin.policies.put("/", "switch", f"^{source}$", policy, apply_to="quorum_queues")
         eventually(kept, "a letter is kept")
         eventually(
             lambda: warnings(cluster, f"'{source}'", "'nowhere' does not exist"), "a warning"
         )
         changed = {**policy, "overflow": "drop-head"}
-        admin.set_policy("/", "switch", f"^{source}$", changed, apply_to="quorum_queues")
+        admin.policies.put("/", "switch", f"^{source}$", changed, apply_to="quorum_queues")
         become(admin, source, (0, 0, 0, 0))
         eventually(lambda: warnings(cluster, f"'{source}'", "dead letters, ", "dropped"), "a line")
         said = ("Falling back to dead-letter-strategy at-most-once", f"'{source}'")
         assert warnings(cluster, *said) == 1
         assert not kept()
-        admin.clear_policy("/", "switch")
+        admin.policies.delete("/", "switch")
 
 
 @pytest.mark.parametrize("missing", ["queue", "room"])

@@ -17,9 +17,9 @@ QUEUE = "late-acks"
 
 @pytest.fixture
 def queue(broker: Broker, admin: Admin) -> Any:
-    admin.declare_queue(QUEUE)
+    admin.queues.declare(QUEUE)
     yield QUEUE
-    admin.delete_queue(QUEUE)
+    admin.queues.delete(QUEUE)
 
 
 def consuming(broker: Broker, node: int, prefetch: int) -> Any:
@@ -42,7 +42,7 @@ def test_with_credit_left_an_acknowledgement_leaves_by_itself(
             channel.basic_ack(tag)
             connection.process_data_events(0)
             eventually(
-                lambda left=left: admin.queue(queue).messages_unacknowledged == left or None,
+                lambda left=left: admin.queues.get(queue).messages_unacknowledged == left or None,
                 "nothing else is sent",
             )
 
@@ -56,11 +56,13 @@ def test_what_was_acknowledged_right_before_a_cut_never_comes_again(
         for _ in range(3):
             channel.basic_ack(next(messages)[0].delivery_tag)
         connection._impl._transport._sock.shutdown(1)  # what was written arrives, and no close
-        eventually(lambda: admin.queue(queue).messages_ready == 1 or None, "the fourth is back")
+        eventually(
+            lambda: admin.queues.get(queue).messages_ready == 1 or None, "the fourth is back"
+        )
         with broker.connect(turn % 3) as again:
             method, _, body = again.channel().basic_get(queue, auto_ack=True)
         assert method is not None and body == bodies[3]
-        assert admin.queue(queue).messages == 0
+        assert admin.queues.get(queue).messages == 0
 
 
 def test_a_rejection_after_acknowledgements_does_not_overtake_them(
@@ -75,4 +77,4 @@ def test_a_rejection_after_acknowledgements_does_not_overtake_them(
         channel.basic_nack(tags[9], requeue=True)
         method, _, body = next(messages)
         assert method.redelivered and body == bodies[9]
-        assert admin.queue(queue).messages == 1, "the acknowledgements went before it"
+        assert admin.queues.get(queue).messages == 1, "the acknowledgements went before it"

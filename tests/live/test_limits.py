@@ -33,12 +33,12 @@ VHOST = "limited"
 def admin(cluster: LocalCluster) -> Iterator[Admin]:
     with Connection(cluster.address) as connection:
         made = Admin(connection)
-        made.put_vhost(VHOST)
-        made.put_user("lim", password="p")
-        made.set_permissions(VHOST, "lim", configure=".*", write=".*", read=".*")
+        made.vhosts.put(VHOST)
+        made.users.put("lim", password="p")
+        made.permissions.put(VHOST, "lim", configure=".*", write=".*", read=".*")
         yield made
-        made.delete_user("lim")
-        made.delete_vhost(VHOST)
+        made.users.delete("lim")
+        made.vhosts.delete(VHOST)
 
 
 def connect(cluster: LocalCluster, node: int = 0) -> pika.BlockingConnection:
@@ -62,7 +62,7 @@ def closed_by_broker(text: str) -> str:
 
 
 def test_connections_of_a_vhost_over_the_nodes(cluster: LocalCluster, admin: Admin) -> None:
-    admin.set_vhost_limit(VHOST, "max-connections", 3)
+    admin.limits.put("vhost", VHOST, "max-connections", 3)
     open_ones = [connect(cluster, node) for node in range(3)]
     text = f"access to vhost '{VHOST}' refused for user 'lim': connection limit (3) is reached"
     for node in range(3):
@@ -70,10 +70,10 @@ def test_connections_of_a_vhost_over_the_nodes(cluster: LocalCluster, admin: Adm
     with_time_enough(lambda limit_s: refused_by_limit(cluster, limit_s), 3.0)
     open_ones.pop().close()
     assert refusal(cluster, 0) is None, "a closed connection is counted no more at once"
-    admin.set_vhost_limit(VHOST, "max-connections", 1)
+    admin.limits.put("vhost", VHOST, "max-connections", 1)
     assert all(one.is_open for one in open_ones), "a lower limit disconnects nobody"
     assert refusal(cluster, 2) is not None
-    admin.clear_vhost_limits(VHOST)
+    admin.limits.clear("vhost", VHOST)
     assert refusal(cluster, 2) is None
     for one in open_ones:
         one.close()
@@ -91,7 +91,7 @@ def refused_by_limit(cluster: LocalCluster, limit_s: float) -> None:
 
 
 def test_connections_of_a_node_that_dies_count_no_more(cluster: LocalCluster, admin: Admin) -> None:
-    admin.set_user_limit("lim", "max-connections", 1)
+    admin.limits.put("user", "lim", "max-connections", 1)
     held = connect(cluster, 2)
     text = "connection refused for user 'lim': user connection limit (1) is reached"
     assert refusal(cluster, 1) == closed_by_broker(text)
@@ -101,11 +101,11 @@ def test_connections_of_a_node_that_dies_count_no_more(cluster: LocalCluster, ad
     finally:
         cluster.start(2)
     del held
-    admin.clear_user_limits("lim", "max-connections")
+    admin.limits.clear("user", "lim", "max-connections")
 
 
 def test_channels_of_a_user_over_the_nodes(cluster: LocalCluster, admin: Admin) -> None:
-    admin.set_user_limit("lim", "max-channels", 2)
+    admin.limits.put("user", "lim", "max-channels", 2)
     one, other = connect(cluster, 0), connect(cluster, 1)
     channel = one.channel()
     other.channel()
@@ -125,7 +125,7 @@ def test_channels_of_a_user_over_the_nodes(cluster: LocalCluster, admin: Admin) 
 
 
 def test_queues_of_a_vhost(cluster: LocalCluster, admin: Admin) -> None:
-    admin.set_vhost_limit(VHOST, "max-queues", 1)
+    admin.limits.put("vhost", VHOST, "max-queues", 1)
     connection = connect(cluster)
     connection.channel().queue_declare("first", durable=True)
     delayed = {"x-delayed-type": "topic"}  # its store is none of the client's queues
@@ -148,16 +148,16 @@ def test_queues_of_a_vhost(cluster: LocalCluster, admin: Admin) -> None:
 def test_no_limit_keeps_out_the_administrator_who_must_change_it(
     cluster: LocalCluster, admin: Admin
 ) -> None:
-    admin.set_user_limit("guest", "max-connections", 0)
-    admin.set_vhost_limit("/", "max-connections", 0)
+    admin.limits.put("user", "guest", "max-connections", 0)
+    admin.limits.put("vhost", "/", "max-connections", 0)
     with Connection(cluster.address) as connection:
         again = Admin(connection)
         with pytest.raises(ProbableAccessDeniedError):
             pika.BlockingConnection(
                 pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port)
             )
-        again.clear_user_limits("guest")
-        again.clear_vhost_limits("/")
+        again.limits.clear("user", "guest")
+        again.limits.clear("vhost", "/")
 
 
 def test_limits_by_command_line(cluster: LocalCluster, admin: Admin) -> None:
@@ -178,14 +178,14 @@ def test_limits_by_command_line(cluster: LocalCluster, admin: Admin) -> None:
     assert refused.exit_code != 0
     assert warren("limits", "clear", "all", "--vhost", VHOST).exit_code == 0
     assert warren("limits", "clear", "max-channels", "--user", "lim").exit_code == 0
-    assert admin.vhost_limits(VHOST) == [] and admin.user_limits("lim") == []
+    assert admin.limits.of_vhosts(VHOST) == [] and admin.limits.of_users("lim") == []
 
 
 def test_a_limit_that_cannot_be_is_refused(admin: Admin) -> None:
     with pytest.raises(PeerError, match="Unrecognised terms"):
-        admin.set_vhost_limit(VHOST, "max-everything", 1)
+        admin.limits.put("vhost", VHOST, "max-everything", 1)
     with pytest.raises(NotFound):
-        admin.set_vhost_limit("no such vhost", "max-queues", 1)
-    admin.replace_user_limits("lim", {"max-channels": 3, "max-connections": 4})
-    (shown,) = admin.user_limits("lim")
+        admin.limits.put("vhost", "no such vhost", "max-queues", 1)
+    admin.limits.replace("user", "lim", {"max-channels": 3, "max-connections": 4})
+    (shown,) = admin.limits.of_users("lim")
     assert shown.value == {"max-channels": 3, "max-connections": 4}

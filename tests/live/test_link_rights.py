@@ -28,22 +28,22 @@ REFUSED = 'user "pm" may not connect to vhost "vb"'
 def address(broker: Broker, admin: Admin) -> Iterator[Address]:
     """`pm`, a policymaker in `va`; `vb` has a queue with a message, and is guest's alone."""
     for vhost in ("va", "vb"):
-        admin.put_vhost(vhost)
-        admin.set_permissions(vhost, "guest", configure=".*", write=".*", read=".*")
-    admin.put_user("pm", password="pm-password", tags=["policymaker"])
-    admin.set_permissions("va", "pm", configure=".*", write=".*", read=".*")
+        admin.vhosts.put(vhost)
+        admin.permissions.put(vhost, "guest", configure=".*", write=".*", read=".*")
+    admin.users.put("pm", password="pm-password", tags=["policymaker"])
+    admin.permissions.put("va", "pm", configure=".*", write=".*", read=".*")
     guest = broker.cluster.address
     fill(replace(guest, vhost="vb"), "secret")
     yield replace(guest, user="pm", password="pm-password", vhost="va")
-    admin.delete_user("pm")
+    admin.users.delete("pm")
     for vhost in ("va", "vb"):
-        admin.delete_vhost(vhost)
+        admin.vhosts.delete(vhost)
 
 
 def fill(address: Address, queue: str) -> None:
     """Declare a queue with one message."""
     with Connection(address) as connection:
-        Admin(connection).declare_queue(queue)
+        Admin(connection).queues.declare(queue)
         with Producer(connection) as producer:
             producer.send(b"m", queue).wait()
 
@@ -51,7 +51,7 @@ def fill(address: Address, queue: str) -> None:
 def ready(address: Address, queue: str) -> int:
     """Messages in a queue."""
     with Connection(address) as connection:
-        return Admin(connection).queue(queue).messages_ready
+        return Admin(connection).queues.get(queue).messages_ready
 
 
 def shovel(source: str, **more: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def shows(admin: Admin, name: str, state: str, reason: str = "") -> ShovelInfo:
     """Wait for a state of a shovel of `va`, with a reason that has these words."""
 
     def found() -> ShovelInfo | None:
-        one = admin.shovel("va", name)
+        one = admin.shovels.get("va", name)
         return one if one.state == state and reason in one.reason else None
 
     return eventually(found, f"{name} is {state}: {reason}")  # type: ignore[no-any-return]
@@ -90,8 +90,8 @@ def test_a_uri_that_leads_to_this_cluster_is_refused_when_it_is_set(
             ("federation-upstream", {"uri": uri}),
         ):
             with pytest.raises(PeerError, match=REFUSED):
-                admin.set_parameter("va", component, "steal", value)
-        assert admin.parameters() == []
+                admin.parameters.put(component, "va", "steal", value)
+        assert admin.parameters.list() == []
 
 
 @pytest.mark.parametrize("node", [0, 1, 2])
@@ -108,12 +108,12 @@ def test_a_name_that_leads_to_this_cluster_is_found_out_when_the_link_connects(
     del over10["src-queue"]
     with Connection(address) as connection:
         admin = Admin(connection)
-        admin.set_shovel("va", "steal", shovel(uri))
-        admin.set_shovel("va", "steal10", over10)
+        admin.parameters.put("shovel", "va", "steal", shovel(uri))
+        admin.parameters.put("shovel", "va", "steal10", over10)
         for name in ("steal", "steal10"):
             one = shows(admin, name, TERMINATED)
             assert one.access_refused or "refused" in one.reason or "leads to" in one.reason, one
-            admin.delete_shovel("va", name)
+            admin.shovels.delete("va", name)
     assert ready(guest, "secret") == 1
 
 
@@ -125,20 +125,20 @@ def test_a_shovel_without_a_host_has_its_user_rights(
     value = shovel("amqp:///va", **{"src-queue": "mine"})
     with Connection(address) as connection:
         pm = Admin(connection)
-        pm.set_shovel("va", "move", value)
+        pm.parameters.put("shovel", "va", "move", value)
         shows(pm, "move", RUNNING)
         eventually(lambda: ready(address, "loot") == 1 or None, "the message is moved")
-        (kept,) = pm.parameters()
+        (kept,) = pm.parameters.list()
         assert kept.value["src-uri"] == "amqp:///va" and "password" not in str(kept)
         # A permission inside the vhost.
-        admin.set_permissions("va", "pm", configure=".*", write=".*", read="^other$|^loot$")
+        admin.permissions.put("va", "pm", configure=".*", write=".*", read="^other$|^loot$")
         shows(pm, "move", TERMINATED, "ACCESS_REFUSED")
-        admin.set_permissions("va", "pm", configure=".*", write=".*", read=".*")
+        admin.permissions.put("va", "pm", configure=".*", write=".*", read=".*")
         shows(pm, "move", RUNNING)
-    admin.clear_permissions("va", "pm")
+    admin.permissions.delete("va", "pm")
     shows(admin, "move", TERMINATED, 'user "pm" may not connect to vhost "va"')
-    admin.set_permissions("va", "pm", configure=".*", write=".*", read=".*")
+    admin.permissions.put("va", "pm", configure=".*", write=".*", read=".*")
     shows(admin, "move", RUNNING)
-    admin.delete_user("pm")
+    admin.users.delete("pm")
     shows(admin, "move", TERMINATED, 'user "pm" may not connect to vhost "va"')
-    admin.put_user("pm", password="pm-password", tags=["policymaker"])
+    admin.users.put("pm", password="pm-password", tags=["policymaker"])

@@ -22,14 +22,14 @@ def test_a_lost_majority_is_named_with_the_members_that_are_missing() -> None:
     limits = {"limits": {"operation_timeout_ms": 2_000}}
     with LocalCluster(nodes=3, settings=limits) as cluster:
         with cluster.connect() as connection:
-            Admin(connection).declare_queue("kept")
+            Admin(connection).queues.declare("kept")
         for node in cluster.nodes[1:]:
             cluster.kill(node.name)
         alone = Address((("127.0.0.1", cluster.nodes[0].amqp_port),), request_timeout_s=8.0)
         with Connection(alone) as connection:
             for failing in (
-                lambda: Admin(connection).declare_queue("new"),
-                lambda: Admin(connection).purge_queue("kept"),
+                lambda: Admin(connection).queues.declare("new"),
+                lambda: Admin(connection).queues.purge("kept"),
             ):
                 with pytest.raises(Unavailable) as refused:
                     failing()

@@ -301,9 +301,9 @@ def test_a_durable_auto_delete_queue_outlives_its_clients_node_and_all_nodes(
         eventually(lambda: not _consumers(cluster, "results"), "its consumer is known to be lost")
     name = cluster.nodes[1].name
     with expecting(cluster, 1, sent), Connection(cluster.node_address(2)) as operator:
-        Admin(operator).drain(name)
+        Admin(operator).nodes.drain(name)
         eventually(lambda: not _consumers(cluster, "results"), "its client was sent away")
-        Admin(operator).revive(name)
+        Admin(operator).nodes.revive(name)
     with connect(cluster, 2) as connection:
         channel = connection.channel()
         declared = channel.queue_declare("results", durable=True, auto_delete=True)

@@ -49,7 +49,7 @@ def machines(cluster: LocalCluster) -> dict[str, set[int]]:
     with Connection(cluster.node_address(0)) as connection:
         return {
             queue.name: {machine(numbers[node]) for node in queue.replicas}
-            for queue in Admin(connection).queues()
+            for queue in Admin(connection).queues.list()
         }
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.live
 def test_one_queue_by_name_and_without_counts(
     broker: Broker, admin: Admin, queue_name: str
 ) -> None:
-    admin.declare_queue(queue_name)
+    admin.queues.declare(queue_name)
     with broker.connect() as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -45,19 +45,19 @@ def test_connections_are_shown_and_closed(broker: Broker, admin: Admin) -> None:
         connection.channel()
 
         def with_a_channel() -> list[ConnectionInfo]:
-            found = [one for one in admin.connections(vhost="/") if one.channels == 1]
+            found = [one for one in admin.connections.list(vhost="/") if one.channels == 1]
             return [one for one in found if one.user_provided_name == "with a channel"]
 
         (mine,) = eventually(with_a_channel, "it is shown with its channel")
-        found = admin.connections(user="guest")
+        found = admin.connections.list(user="guest")
         assert mine.name in {one.name for one in found} and all(one.vhost == "/" for one in found)
         assert [one for one in found if one.protocol == "AMQP 1-0"], "that of `admin`"
-        admin.close_connection(mine.name, "for a test")
+        admin.connections.close(mine.name, "for a test")
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="for a test"):
             connection.process_data_events(PATIENCE_S)
     with pytest.raises(NotFound, match="no connection"):
-        admin.close_connection(mine.name)
-    assert admin.connections(vhost="none") == []
+        admin.connections.close(mine.name)
+    assert admin.connections.list(vhost="none") == []
 
 
 def test_the_command_shows_and_closes_connections(broker: Broker, admin: Admin) -> None:
@@ -71,7 +71,7 @@ def test_the_command_shows_and_closes_connections(broker: Broker, admin: Admin) 
         )
         return done.stdout
 
-    mine = {one.name for one in admin.connections()}
+    mine = {one.name for one in admin.connections.list()}
     shown = {one["name"] for one in json.loads(run("connections", "list", "--json"))}
     name = sorted(mine & shown)[0]
     assert "is closed" in run("connections", "close", name)

@@ -17,8 +17,8 @@ def test_a_list_of_queues_comes_in_pages(tmp_path) -> None:
     with LocalCluster(nodes=1, directory=tmp_path) as cluster, cluster.connect() as connection:
         admin = Admin(connection)
         for name in names:
-            admin.declare_queue(name, arguments={"x-queue-type": "classic"})
-        assert [queue.name for queue in admin.queues()] == names
+            admin.queues.declare(name, arguments={"x-queue-type": "classic"})
+        assert [queue.name for queue in admin.queues.list()] == names
         with pytest.raises((UsageError, PeerError), match=r"count=500, then with &after="):
             connection.request("GET", "/queues")
         few = connection.request("GET", "/queues?count=3&after=q%2F00007%2B%C3%BC")

@@ -38,7 +38,7 @@ def admin(cluster: LocalCluster) -> Iterator[Admin]:
         Address(hosts=cluster.address.hosts, request_timeout_s=PATIENCE_S)
     ) as connection:
         found = Admin(connection)
-        found.declare_queue(QUEUE, arguments={"x-queue-type": "quorum"})
+        found.queues.declare(QUEUE, arguments={"x-queue-type": "quorum"})
         yield found
 
 
@@ -61,12 +61,12 @@ def publish(cluster: LocalCluster, count: int, size: int = 200, node: int = 0) -
 
 def voters(admin: Admin) -> list[str]:
     """The voters of the queue's group."""
-    return [member.node for member in admin.queue_members(QUEUE).members if member.voter]
+    return [member.node for member in admin.members.get(QUEUE).members if member.voter]
 
 
 def in_step(admin: Admin) -> bool:
     """All wanted members are voters, running, and lack (almost) nothing."""
-    seen = admin.queue_members(QUEUE)
+    seen = admin.members.get(QUEUE)
     return seen.settled and all(
         member.voter and member.state == "running" for member in seen.members
     )
@@ -77,7 +77,7 @@ def wait_in_step(admin: Admin) -> None:
     try:
         eventually(lambda: in_step(admin), "all members are in step", WAIT_S)
     except AssertionError:
-        raise AssertionError(f"not in step: {admin.queue_members(QUEUE)}") from None
+        raise AssertionError(f"not in step: {admin.members.get(QUEUE)}") from None
 
 
 @pytest.mark.specification("quorum-queues: When a new node is added to the cluster, it will host")
@@ -85,18 +85,18 @@ def wait_in_step(admin: Admin) -> None:
 def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
     cluster: LocalCluster, admin: Admin
 ) -> None:
-    admin.declare_queue("held", arguments={"x-queue-type": "quorum"})
+    admin.queues.declare("held", arguments={"x-queue-type": "quorum"})
     bodies = publish(cluster, 2000)
     with Load(cluster, "held") as load:
         added = cluster.add_node()
         names = eventually(
-            lambda: (n := [each.name for each in admin.nodes() if each.running])[3:] and n,
+            lambda: (n := [each.name for each in admin.nodes.list() if each.running])[3:] and n,
             "four nodes run",
         )
         assert names == ["node-0", "node-1", "node-2", added.name]
         assert voters(admin) == names[:3]
         states: list[str] = []
-        grown = admin.grow(
+        grown = admin.nodes.grow(
             added.name,
             "all",
             wait=WAIT_S,
@@ -108,27 +108,27 @@ def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
         ]
         assert voters(admin) == names
         load.goes_on()
-        moved = admin.transfer_leadership(QUEUE, added.name)
+        moved = admin.members.transfer(QUEUE, added.name)
         assert (moved.leader, moved.moved) == (added.name, True)
         assert drain(cluster, QUEUE, 3, 2000) == bodies, "what the new node leads is all there"
         load.finish()
-    shrunk = admin.shrink(added.name, wait=WAIT_S)
+    shrunk = admin.nodes.shrink(added.name, wait=WAIT_S)
     assert [each.size for each in shrunk.queues] == [3, 3]
     assert voters(admin) == names[:3]
-    assert admin.node_status(added.name).node.members == 0
+    assert admin.nodes.get(added.name).node.members == 0
 
 
 def test_a_node_is_replaced_by_another(cluster: LocalCluster, admin: Admin) -> None:
     with Load(cluster, QUEUE) as load:
         added = cluster.add_node()
-        admin.grow(added.name, "all", wait=WAIT_S)
+        admin.nodes.grow(added.name, "all", wait=WAIT_S)
         cluster.stop_node("node-0")
         survivors = through(cluster, "node-1", "node-2", added.name)
         eventually(
-            lambda: not survivors.node_status("node-0").node.running, "the stopped node is missed"
+            lambda: not survivors.nodes.get("node-0").node.running, "the stopped node is missed"
         )
-        survivors.forget("node-0", wait=WAIT_S)
-        assert [each.name for each in survivors.nodes()] == ["node-1", "node-2", added.name]
+        survivors.nodes.forget("node-0", wait=WAIT_S)
+        assert [each.name for each in survivors.nodes.list()] == ["node-1", "node-2", added.name]
         eventually(lambda: voters(survivors) == ["node-1", "node-2", added.name], "it is out")
         load.goes_on()
         # Its data directory is of no use any more: the cluster refuses it, and says why.
@@ -136,13 +136,13 @@ def test_a_node_is_replaced_by_another(cluster: LocalCluster, admin: Admin) -> N
         eventually(lambda: not cluster.is_running("node-0"), "it is told, and ends")
         assert "was removed from the cluster" in cluster.log("node-0")
         load.goes_on()
-        assert [each.name for each in survivors.nodes()] == ["node-1", "node-2", added.name]
+        assert [each.name for each in survivors.nodes.list()] == ["node-1", "node-2", added.name]
         # Empty, it joins as a new node.
         cluster.wipe_node("node-0")
         cluster.start("node-0")
         eventually(
             lambda: (
-                [each.name for each in survivors.nodes() if each.running]
+                [each.name for each in survivors.nodes.list() if each.running]
                 == ["node-0", "node-1", "node-2", added.name]
             ),
             "it is back as a new one",
@@ -157,20 +157,20 @@ def test_a_node_that_lost_its_disk_gets_everything_back(
 ) -> None:
     bodies = publish(cluster, 3000, size=2000)
     victim = next(
-        name for name in ("node-2", "node-1", "node-0") if name != admin.queue_members(QUEUE).leader
+        name for name in ("node-2", "node-1", "node-0") if name != admin.members.get(QUEUE).leader
     )
-    admin.declare_queue("busy")
+    admin.queues.declare("busy")
     with Load(cluster, "busy") as load:
         cluster.wipe_node(victim)
         load.goes_on()
         cluster.start(victim)
         wait_in_step(admin)
         eventually(
-            lambda: all(each.metadata in ("leader", "follower") for each in admin.nodes()),
+            lambda: all(each.metadata in ("leader", "follower") for each in admin.nodes.list()),
             "it counts for the definitions again",
             WAIT_S,
         )
-        assert admin.transfer_leadership(QUEUE, victim).leader == victim
+        assert admin.members.transfer(QUEUE, victim).leader == victim
         assert drain(cluster, QUEUE, 0, 3000) == bodies
         load.finish()
 
@@ -220,8 +220,8 @@ def test_a_drained_node_leads_nothing_and_serves_nobody(
 ) -> None:
     names = [f"q{i}" for i in range(9)]
     for name in names:
-        admin.declare_queue(name, arguments={"x-queue-leader-locator": "balanced"})
-    leader = admin.queue_members(QUEUE).leader
+        admin.queues.declare(name, arguments={"x-queue-leader-locator": "balanced"})
+    leader = admin.members.get(QUEUE).leader
     assert leader is not None
     others = [node.name for node in cluster.nodes if node.name != leader]
     asked = through(cluster, *others)
@@ -229,45 +229,45 @@ def test_a_drained_node_leads_nothing_and_serves_nobody(
         connect(cluster, cluster.nodes.index(cluster.node(leader))) as inside,
         Load(cluster, QUEUE) as load,
     ):
-        seen = asked.drain(leader, wait=WAIT_S)
+        seen = asked.nodes.drain(leader, wait=WAIT_S)
         assert seen.node.drained and seen.node.leaders == 0
-        assert all(asked.queue_members(name).leader != leader for name in (*names, QUEUE))
+        assert all(asked.members.get(name).leader != leader for name in (*names, QUEUE))
         with pytest.raises((ConnectionClosedByBroker, AMQPError)):
             inside.sleep(20)  # it is told to go
         with pytest.raises((AMQPError, OSError)):
             connect(cluster, cluster.nodes.index(cluster.node(leader)))
-        assert asked.quorum_critical(leader).safe
+        assert asked.nodes.quorum_critical(leader).safe
         load.goes_on()
-        assert asked.revive(leader, wait=WAIT_S).node.drained is False
+        assert asked.nodes.revive(leader, wait=WAIT_S).node.drained is False
         eventually(
             lambda: connects(cluster, cluster.nodes.index(cluster.node(leader))), "it serves again"
         )
-        asked.rebalance(wait=WAIT_S)
+        asked.members.rebalance(wait=WAIT_S)
         led = {
-            name: [asked.queue_members(q).leader for q in (*names, QUEUE)].count(name)
+            name: [asked.members.get(q).leader for q in (*names, QUEUE)].count(name)
             for name in (leader, *others)
         }
         assert max(led.values()) - min(led.values()) <= 1, led
         load.finish()
     # A start ends maintenance, too.
-    asked.drain(leader, wait=WAIT_S)
+    asked.nodes.drain(leader, wait=WAIT_S)
     cluster.restart(leader)
-    eventually(lambda: not asked.node_status(leader).node.drained, "a start ends maintenance")
+    eventually(lambda: not asked.nodes.get(leader).node.drained, "a start ends maintenance")
 
 
 def test_a_node_that_is_asked_to_drain_itself_answers_before_it_sends_its_clients_away(
     cluster: LocalCluster, admin: Admin
 ) -> None:
     for number in range(8):
-        admin.declare_queue(f"q{number}", arguments={"x-queue-leader-locator": "balanced"})
+        admin.queues.declare(f"q{number}", arguments={"x-queue-leader-locator": "balanced"})
     with Load(cluster, QUEUE) as load:
         for turn in range(6):
             index = turn % 3
             name = cluster.nodes[index].name
-            seen = through(cluster, name).drain(name)
+            seen = through(cluster, name).nodes.drain(name)
             assert seen.node.name == name and seen.node.drained
             eventually(lambda index=index: not connects(cluster, index), "it serves no client")
-            assert not admin.revive(name, wait=WAIT_S).node.drained
+            assert not admin.nodes.revive(name, wait=WAIT_S).node.drained
             eventually(lambda index=index: connects(cluster, index), "it serves again")
         load.goes_on()
         load.finish()
@@ -295,7 +295,7 @@ def test_a_rolling_restart_that_asks_first_loses_nothing(
             eventually(
                 lambda a=others, n=node: a.quorum_critical(n.name).safe, "it may stop", WAIT_S
             )
-            others.drain(node.name, wait=WAIT_S)
+            others.nodes.drain(node.name, wait=WAIT_S)
             cluster.stop_node(node.name)
             for other in cluster.nodes:
                 if other is not node:
@@ -310,7 +310,7 @@ def test_a_rolling_restart_that_asks_first_loses_nothing(
             cluster.start(node.name)
         load.finish()
     eventually(
-        lambda: all(each.running and not each.drained for each in admin.nodes()),
+        lambda: all(each.running and not each.drained for each in admin.nodes.list()),
         "all run, none is in maintenance",
     )
 
@@ -323,7 +323,7 @@ def test_members_change_under_load_and_leaders_are_killed(
     with Load(cluster, QUEUE) as load:
         present = "node-3" in voters(admin)
         for _ in range(6):
-            change = admin.delete_member if present else admin.add_member
+            change = admin.members.delete if present else admin.members.add
             change(QUEUE, "node-3")
             present = not present
             victim = cluster.leader_of(QUEUE)
@@ -343,17 +343,17 @@ def test_a_queue_without_a_majority_can_be_deleted_unasked(
     cluster.add_node()
     group_of_one = {"x-queue-type": "quorum", "x-quorum-initial-group-size": 1}
     on_fourth = through(cluster, "node-4")
-    on_fourth.declare_queue("alone", arguments=group_of_one)
-    assert on_fourth.queue("alone").replicas == ("node-4",)
+    on_fourth.queues.declare("alone", arguments=group_of_one)
+    assert on_fourth.queues.get("alone").replicas == ("node-4",)
     cluster.kill("node-4")
     short = Admin(Connection(Address(hosts=cluster.address.hosts[:4], request_timeout_s=3)))
     with pytest.raises(Unavailable):
-        short.delete_queue("alone")
-    assert admin.delete_queue("alone", force=True) == 0
-    assert [queue.name for queue in admin.queues()] == [QUEUE]
+        short.queues.delete("alone")
+    assert admin.queues.delete("alone", force=True) == 0
+    assert [queue.name for queue in admin.queues.list()] == [QUEUE]
     cluster.start("node-4")
-    eventually(lambda: all(each.running for each in admin.nodes()), "it is back")
-    assert [queue.name for queue in admin.queues()] == [QUEUE]
+    eventually(lambda: all(each.running for each in admin.nodes.list()), "it is back")
+    assert [queue.name for queue in admin.queues.list()] == [QUEUE]
 
 
 def test_a_snapshot_on_its_way_is_shown_and_outlives_kills(
@@ -367,10 +367,10 @@ def test_a_snapshot_on_its_way_is_shown_and_outlives_kills(
         for i in range(count):
             channel.basic_publish("", QUEUE, b"%08d" % i + b"." * (size - 8))
     added = cluster.add_node()
-    admin.add_member(QUEUE, added.name)
+    admin.members.add(QUEUE, added.name)
 
     def on_its_way() -> tuple[int, int]:
-        found = [m for m in admin.queue_members(QUEUE).members if m.node == added.name]
+        found = [m for m in admin.members.get(QUEUE).members if m.node == added.name]
         return (found[0].sent_bytes, found[0].total_bytes) if found else (0, 0)
 
     sent, total = eventually(lambda: (s := on_its_way())[1] and s, "a snapshot is on its way")
@@ -380,7 +380,7 @@ def test_a_snapshot_on_its_way_is_shown_and_outlives_kills(
         cluster.start(victim)
     wait_in_step(admin)
     assert added.name in voters(admin)
-    assert admin.transfer_leadership(QUEUE, added.name).leader == added.name
+    assert admin.members.transfer(QUEUE, added.name).leader == added.name
     with connect(cluster, 3) as connection:
         channel = connection.channel()
         got = [channel.basic_get(QUEUE, auto_ack=True)[2] for _ in range(count)]
@@ -407,12 +407,12 @@ def test_a_node_removed_while_isolated_ends_when_it_learns_it(
         channel.queue_declare(lone, durable=True, arguments={"x-queue-type": "classic"})
         cluster.pause(2)
         others = through(cluster, "node-0", "node-1")
-        eventually(lambda: not others.node_status("node-2").node.running, "it is missed")
-        assert others.forget("node-2", wait=WAIT_S).lost == (("/", lone),)
-        others.declare_queue(lone, arguments={"x-queue-type": "quorum"})
+        eventually(lambda: not others.nodes.get("node-2").node.running, "it is missed")
+        assert others.nodes.forget("node-2", wait=WAIT_S).lost == (("/", lone),)
+        others.queues.declare(lone, arguments={"x-queue-type": "quorum"})
         cluster.resume(2)
         eventually(lambda: is_lost(there), "its client loses the connection")
     eventually(lambda: not cluster.is_running(2), "it ends")
     assert "this node was removed from the cluster with it" in cluster.log(2)
     assert not (cluster.node(2).data_dir / "ready.json").exists()
-    assert [each.name for each in others.nodes()] == ["node-0", "node-1"]
+    assert [each.name for each in others.nodes.list()] == ["node-0", "node-1"]

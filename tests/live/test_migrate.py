@@ -40,9 +40,9 @@ def definitions(old: Broker, tmp_path: Path) -> Path:
     with old.cluster.connect() as connection:
         admin = Admin(connection)
         for name in (*QUEUES, "unwanted"):
-            admin.declare_queue(name)
-            admin.bind("amq.topic", queue=name, routing_key=f"{name}.#")
-        file.write_bytes(admin.export_definitions().data)
+            admin.queues.declare(name)
+            admin.bindings.put("amq.topic", destination_queue=name, routing_key=f"{name}.#")
+        file.write_bytes(admin.definitions.export().data)
     return file
 
 
@@ -50,10 +50,10 @@ def definitions(old: Broker, tmp_path: Path) -> Path:
 def admin(admin: Admin) -> Iterator[Admin]:
     """It removes what was migrated."""
     yield admin
-    for one in admin.shovels():
-        admin.delete_shovel(one.vhost, one.name)
-    for queue in admin.queues("^migrate-"):
-        admin.delete_queue(queue.name)
+    for one in admin.shovels.list():
+        admin.shovels.delete(one.vhost, one.name)
+    for queue in admin.queues.list("^migrate-"):
+        admin.queues.delete(queue.name)
 
 
 def words(old: Broker, broker: Broker, definitions: Path, *more: str) -> list[str]:
@@ -70,7 +70,7 @@ def test_queues_bindings_and_messages_are_moved_and_counted(
     dry = CliRunner().invoke(app, words(old, broker, definitions, "--dry-run"))
     assert dry.exit_code == 0 and "nothing was changed" in dry.output and "100" in dry.output
     with pytest.raises(NotFound):
-        admin.queue(QUEUES[0])
+        admin.queues.get(QUEUES[0])
 
     result = CliRunner().invoke(app, words(old, broker, definitions, "--at-once", "2", "--json"))
     assert result.exit_code == 0, result.output
@@ -85,10 +85,12 @@ def test_queues_bindings_and_messages_are_moved_and_counted(
         assert all((one.priority, one.message_id) == (3, "m") for one, _ in found)
     with broker.connect() as connection:
         connection.channel().basic_publish("amq.topic", "migrate-b.x", b"bound")
-    eventually(lambda: admin.queue("migrate-b").messages == 1 or None, "its binding came along")
+    eventually(
+        lambda: admin.queues.get("migrate-b").messages == 1 or None, "its binding came along"
+    )
     with pytest.raises(NotFound):
-        admin.queue("unwanted")
-    assert not admin.shovels()
+        admin.queues.get("unwanted")
+    assert not admin.shovels.list()
 
 
 @pytest.mark.long
@@ -104,7 +106,7 @@ def test_a_migration_that_was_killed_is_run_again_and_loses_nothing(
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         eventually(
-            lambda: sum(one.messages for one in admin.queues("^migrate-")) > 100 or None,
+            lambda: sum(one.messages for one in admin.queues.list("^migrate-")) > 100 or None,
             "it is under way",
         )
     finally:
@@ -113,7 +115,7 @@ def test_a_migration_that_was_killed_is_run_again_and_loses_nothing(
     workers = [pid for node in range(3) for pid in worker_pids(broker.cluster.pid(node))]
     assert workers, "shovels continue without the command"
     os.kill(workers[0], signal.SIGKILL)
-    left = sum(one.messages for one in admin.queues("^migrate-"))
+    left = sum(one.messages for one in admin.queues.list("^migrate-"))
     assert left < 3 * count, "it was killed before the end"
 
     result = CliRunner().invoke(app, [*words(old, broker, definitions, *more), "--json"])
@@ -123,9 +125,9 @@ def test_a_migration_that_was_killed_is_run_again_and_loses_nothing(
         assert 0 <= one["arrived"] - count <= 2, "what was under way may have come twice"
         found = [body for _, body in taken(broker, one["name"])]
         assert set(found) == set(bodies[one["name"]]) and len(found) == one["arrived"]
-    assert not admin.shovels()
+    assert not admin.shovels.list()
     with old.cluster.connect() as connection:
-        assert all(Admin(connection).queue(name).messages == 0 for name in QUEUES)
+        assert all(Admin(connection).queues.get(name).messages == 0 for name in QUEUES)
 
 
 def test_shovels_follow_until_the_last_run_and_what_consumers_held_comes_then(
@@ -138,20 +140,20 @@ def test_shovels_follow_until_the_last_run_and_what_consumers_held_comes_then(
         held, _, _ = channel.basic_get("migrate-a")
         result = CliRunner().invoke(app, follow)
         assert result.exit_code == 0 and "follows" in result.output, result.output
-        assert admin.queue("migrate-a").messages == 4
+        assert admin.queues.get("migrate-a").messages == 4
         channel.basic_publish("", "migrate-a", b"later")
-        eventually(lambda: admin.queue("migrate-a").messages == 5 or None, "it follows")
+        eventually(lambda: admin.queues.get("migrate-a").messages == 5 or None, "it follows")
         assert held is not None
-    eventually(lambda: admin.queue("migrate-a").messages == 6 or None, "what was held follows")
+    eventually(lambda: admin.queues.get("migrate-a").messages == 6 or None, "what was held follows")
     result = CliRunner().invoke(app, words(old, broker, definitions))
     assert result.exit_code == 0, result.output
-    assert not admin.shovels() and admin.queue("migrate-a").messages == 6
+    assert not admin.shovels.list() and admin.queues.get("migrate-a").messages == 6
 
 
 def test_what_cannot_be_migrated_is_said_in_words(
     broker: Broker, old: Broker, admin: Admin, definitions: Path
 ) -> None:
-    admin.declare_queue("migrate-a", arguments={"x-max-priority": 9})
+    admin.queues.declare("migrate-a", arguments={"x-max-priority": 9})
     refused = subprocess.run(
         [sys.executable, "-m", "warren.cli", *words(old, broker, definitions)],
         capture_output=True,
@@ -161,7 +163,7 @@ def test_what_cannot_be_migrated_is_said_in_words(
     assert refused.returncode == 1 and "migrate-a" in refused.stderr
     assert "Traceback" not in refused.stderr
     with pytest.raises(NotFound):
-        admin.queue("migrate-b")
+        admin.queues.get("migrate-b")
     nowhere = words(old, broker, definitions)
     nowhere[2] = "amqp://guest:wrong@" + old.uri.rpartition("@")[2]
     refused = subprocess.run(
@@ -179,8 +181,8 @@ def test_a_password_that_is_refused_meanwhile_ends_it_at_once(
     fill(old, "migrate-a", 3_000)
     with old.cluster.connect() as connection:
         there = Admin(connection)
-        there.put_user("mover", password="first")
-        there.set_permissions("/", "mover", configure=".*", write=".*", read=".*")
+        there.users.put("mover", password="first")
+        there.permissions.put("/", "mover", configure=".*", write=".*", read=".*")
         began = [*words(old, broker, definitions), "--prefetch", "1", "--give-up", "3600"]
         began[2] = "amqp://mover:first@" + old.uri.rpartition("@")[2]
         running = subprocess.Popen(
@@ -191,23 +193,23 @@ def test_a_password_that_is_refused_meanwhile_ends_it_at_once(
         )
         try:
             eventually(
-                lambda: sum(one.messages for one in admin.queues("^migrate-")) > 20 or None,
+                lambda: sum(one.messages for one in admin.queues.list("^migrate-")) > 20 or None,
                 "it is under way",
             )
-            there.put_user("mover", password="second")
+            there.users.put("mover", password="second")
             if by_shovel:
                 for node in range(3):
                     for pid in worker_pids(broker.cluster.pid(node)):
                         os.kill(pid, signal.SIGKILL)
             else:
-                for one in there.connections(user="mover"):
-                    there.close_connection(one.name)
+                for one in there.connections.list(user="mover"):
+                    there.connections.close(one.name)
             output, errors = running.communicate(timeout=PATIENCE_S)
         finally:
             running.kill()
             running.wait()
-            there.purge_queue("migrate-a")
-            there.delete_user("mover")
+            there.queues.purge("migrate-a")
+            there.users.delete("mover")
     assert running.returncode == 1
     told = " ".join((output + errors).split())
     assert "user or password is refused" in told, told

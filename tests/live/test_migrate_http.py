@@ -35,10 +35,10 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def admin(admin: Admin) -> Iterator[Admin]:
     """It removes what was migrated."""
     yield admin
-    for one in admin.shovels():
-        admin.delete_shovel(one.vhost, one.name)
-    for queue in admin.queues("^moving-"):
-        admin.delete_queue(queue.name)
+    for one in admin.shovels.list():
+        admin.shovels.delete(one.vhost, one.name)
+    for queue in admin.queues.list("^moving-"):
+        admin.queues.delete(queue.name)
 
 
 def command(old: Broker, broker: Broker, *more: str) -> list[str]:
@@ -72,7 +72,7 @@ def test_everything_moves_from_warren_though_command_and_source_are_killed(
     first = subprocess.Popen(command(old, broker, *report), stdout=subprocess.DEVNULL)
     try:
         eventually(
-            lambda: sum(one.messages for one in admin.queues("^moving-")) > 50 or None,
+            lambda: sum(one.messages for one in admin.queues.list("^moving-")) > 50 or None,
             "it is under way",
         )
     finally:
@@ -87,14 +87,14 @@ def test_everything_moves_from_warren_though_command_and_source_are_killed(
         "the classic queue is back with its node",
     )
     counted = {one["name"]: one for one in json.loads(run(command(old, broker, *report)))}
-    assert {one["state"] for one in counted.values()} == {"moved"} and not admin.shovels()
+    assert {one["state"] for one in counted.values()} == {"moved"} and not admin.shovels.list()
     assert {one["before"] for one in counted.values()} == {COUNT}, "the first run's counts"
     for name in QUEUES:
         found = [body for _, body in taken(broker, name)]
         assert set(found) == bodies[name] and len(found) == counted[name]["arrived"]
         assert http_client(old.cluster).get(f"/queues/{ROOT}/{name}")["messages"] == 0
-    assert [admin.queue(name).type for name in QUEUES] == ["classic", "quorum", "quorum"]
-    assert [one.name for one in admin.queues("^unwanted$")] == []
-    assert {one["binding_key"] for one in admin.bindings(source="amq.topic", queue="moving-a")} == {
-        "moving-a.#"
-    }
+    assert [admin.queues.get(name).type for name in QUEUES] == ["classic", "quorum", "quorum"]
+    assert [one.name for one in admin.queues.list("^unwanted$")] == []
+    assert {
+        one["binding_key"] for one in admin.bindings.list(source="amq.topic", queue="moving-a")
+    } == {"moving-a.#"}

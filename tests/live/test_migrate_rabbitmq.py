@@ -79,30 +79,32 @@ def test_everything_moves_though_command_and_node_are_killed(peer: Peer, tmp_pat
         admin = Admin(connection)
         words = ("--queues", "^moved", "--report", str(tmp_path / "counts"), "--prefetch", "2")
         first = subprocess.Popen(peer.command(cluster, *words), stdout=subprocess.DEVNULL)
-        eventually(lambda: sum(one.messages for one in admin.queues()) > 50 or None, "it moves")
+        eventually(
+            lambda: sum(one.messages for one in admin.queues.list()) > 50 or None, "it moves"
+        )
         os.kill(first.pid, signal.SIGKILL)
         assert first.wait() == -signal.SIGKILL
-        running = eventually(admin.shovels, "shovels continue without the command")
+        running = eventually(admin.shovels.list, "shovels continue without the command")
         victim = running[0].node
         cluster.kill(victim)
         second = subprocess.Popen(
             peer.command(cluster, *words, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         eventually(
-            lambda: all(one.node != victim for one in admin.shovels()) or None,
+            lambda: all(one.node != victim for one in admin.shovels.list()) or None,
             "no shovel is on the dead node",
         )
         cluster.restart(victim)  # a classic queue is on one node, as in RabbitMQ
         output, errors = second.communicate(timeout=300)
         assert second.returncode == 0, output.decode() + errors.decode()
         counted = {one["name"]: one for one in json.loads(output)}
-        assert {one["state"] for one in counted.values()} == {"moved"} and not admin.shovels()
+        assert {one["state"] for one in counted.values()} == {"moved"} and not admin.shovels.list()
         here = Broker(tuple(f"amqp://guest:guest@{at}/%2F" for at in cluster.addresses), cluster)
         for i, name in enumerate(NAMES):
             found = [body for _, body in taken(here, name)]
             assert set(found) == bodies[name] and len(found) == counted[name]["arrived"]
             assert len(found) - len(bodies[name]) <= 4 * 2, "what was under way at each kill"
-            assert admin.queue(name).type == KINDS[i % 2]
+            assert admin.queues.get(name).type == KINDS[i % 2]
             assert not taken(peer.broker, name)
 
 
@@ -143,7 +145,7 @@ def test_queues_that_a_shovel_would_destroy_stay_and_what_consumers_hold_is_coun
         (moved,) = json.loads(peer.run(cluster, *chosen))
         assert (moved["before"], moved["arrived"]) == (3, 3)
         with cluster.connect() as connection:
-            assert [one.name for one in Admin(connection).queues()] == ["kinds-work"]
+            assert [one.name for one in Admin(connection).queues.list()] == ["kinds-work"]
 
 
 def test_a_queue_that_refuses_fails_in_time_and_nothing_is_lost(peer: Peer, tmp_path: Path) -> None:
@@ -151,12 +153,12 @@ def test_a_queue_that_refuses_fails_in_time_and_nothing_is_lost(peer: Peer, tmp_
     with LocalCluster(nodes=1, directory=tmp_path) as cluster, cluster.connect() as connection:
         admin = Admin(connection)
         limit = {"max-length": 10, "overflow": "reject-publish"}
-        admin.set_policy("/", "small", "^full$", limit, apply_to="queues")
+        admin.policies.put("/", "small", "^full$", limit, apply_to="queues")
         chosen = ("--queues", "^full$", "--json")
         (failed,) = json.loads(peer.run(cluster, *chosen, "--give-up", "3", code=1))
         assert failed["state"] == "failed" and "length limit" in failed["reason"]
-        assert not admin.shovels()
-        admin.clear_policy("/", "small")
+        assert not admin.shovels.list()
+        admin.policies.delete("/", "small")
         (moved,) = json.loads(peer.run(cluster, *chosen))
         assert moved["state"] == "moved"
         here = Broker((f"amqp://guest:guest@{cluster.addresses[0]}/%2F",), cluster)
@@ -179,7 +181,9 @@ def test_a_user_that_is_refused_meanwhile_ends_it_at_once(peer: Peer, tmp_path: 
         )
         try:
             admin = Admin(connection)
-            eventually(lambda: sum(one.messages for one in admin.queues()) > 20 or None, "it moves")
+            eventually(
+                lambda: sum(one.messages for one in admin.queues.list()) > 20 or None, "it moves"
+            )
             assert http("DELETE", "/users/mover").status == 204, "and closes its connections"
             output, errors = running.communicate(timeout=PATIENCE_S)
         finally:

@@ -63,12 +63,12 @@ def asked(cluster: LocalCluster, call: Callable[[Admin], object], *without: str)
 def mirror(cluster: LocalCluster, mode: str, params: object = None, without: str = "-") -> None:
     """Set a policy for both queues."""
     definition = {"ha-mode": mode, **({} if params is None else {"ha-params": params})}
-    asked(cluster, lambda admin: admin.set_policy("/", "ha", "orders$", definition), without)
+    asked(cluster, lambda admin: admin.policies.put("/", "ha", "orders$", definition), without)
 
 
 def members(cluster: LocalCluster, queue: str, *without: str) -> QueueMembers:
     """The queue's status."""
-    found = asked(cluster, lambda admin: admin.queue_members(queue), *without)
+    found = asked(cluster, lambda admin: admin.members.get(queue), *without)
     assert isinstance(found, QueueMembers)
     return found
 
@@ -134,7 +134,7 @@ def test_every_mode_under_load_loses_and_doubles_nothing(five: LocalCluster, que
         mirror(five, "nodes", names(0))
         wait_on(five, names(0))
         load.goes_on()
-        asked(five, lambda admin: admin.clear_policy("/", "ha"))
+        asked(five, lambda admin: admin.policies.delete("/", "ha"))
         size = 3 if queue == QUEUE else 1
         eventually(
             lambda: (
@@ -239,7 +239,7 @@ def test_a_policy_moves_a_queue_away_from_a_disk_that_hangs(
         mirror(cluster, "nodes", names(0, 1, 2))
         wait_on(cluster, names(0, 1, 2))
         if cluster.leader_of(QUEUE) != 0:
-            asked(cluster, lambda admin: admin.transfer_leadership(QUEUE, "node-0"))
+            asked(cluster, lambda admin: admin.members.transfer(QUEUE, "node-0"))
         bodies = fill(cluster, QUEUE)
         frozen.freeze()
         mirror(cluster, "nodes", names(1, 2, 3), without="node-0")
@@ -262,9 +262,9 @@ def test_operators_see_what_is_refused(five: LocalCluster) -> None:
     mirror(five, "exactly", 2)
     eventually(lambda: len(members(five, QUEUE).synchronised) == 2, "two hold it", WAIT_S)
     with pytest.raises(WarrenError, match="its members follow policy 'ha'"):
-        asked(five, lambda admin: admin.add_member(QUEUE, "node-4"))
+        asked(five, lambda admin: admin.members.add(QUEUE, "node-4"))
     for definition in ({"ha-params": 2}, {"ha-mode": "nodes", "ha-params": []}):
         with pytest.raises(WarrenError, match="ha-mode"):
-            asked(five, lambda admin, one=definition: admin.set_policy("/", "bad", ".", one))
-    found = asked(five, lambda admin: [policy.name for policy in admin.policies("/")])
+            asked(five, lambda admin, one=definition: admin.policies.put("/", "bad", ".", one))
+    found = asked(five, lambda admin: [policy.name for policy in admin.policies.list("/")])
     assert found == ["ha"], "what is refused is not kept"

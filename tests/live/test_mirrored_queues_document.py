@@ -48,10 +48,10 @@ def admin(cluster: LocalCluster) -> Iterator[Admin]:
             cluster.start(node)
     with Connection(cluster.address) as connection:
         made = Admin(connection)
-        for policy in made.policies("/"):
-            made.clear_policy("/", policy.name)
-        for queue in made.queues():
-            made.delete_queue(queue.name)
+        for policy in made.policies.list("/"):
+            made.policies.delete("/", policy.name)
+        for queue in made.queues.list():
+            made.queues.delete(queue.name)
 
 
 def declare(cluster: LocalCluster, name: str, node: int = 0, **arguments: Any) -> list[bytes]:
@@ -71,7 +71,7 @@ def on(admin: Admin, queue: str, nodes: list[str]) -> QueueMembers:
 
     def arrived() -> QueueMembers | None:
         try:
-            seen = admin.queue_members(queue)
+            seen = admin.members.get(queue)
         except Unavailable:
             return None
         return seen if seen.settled and list(seen.synchronised) == nodes else None
@@ -123,10 +123,10 @@ def test_queue_arguments_that_control_mirroring(cluster: LocalCluster, admin: Ad
         ({"ha-mode": "nodes", "ha-params": ["node-2"]}, NODES[2:]),
         ({"ha-mode": "exactly", "ha-params": 1}, NODES[2:]),
     ):
-        admin.set_policy("/", "p", "^q$", definition)
+        admin.policies.put("/", "p", "^q$", definition)
         assert "policy 'p' (ha-mode" in on(admin, "q", nodes).following
-    admin.clear_policy("/", "p")
-    eventually(lambda: not admin.queue_members("q").following, "it is an ordinary queue again")
+    admin.policies.delete("/", "p")
+    eventually(lambda: not admin.members.get("q").following, "it is an ordinary queue again")
     assert drain(cluster, "q", 0, 10) == bodies
 
 
@@ -138,15 +138,15 @@ def test_how_to_check_if_a_queue_is_mirrored(cluster: LocalCluster, admin: Admin
     "If a queue that's expected to be mirroring is not, this usually means that its name" """
     declare(cluster, "two.replicas", **CLASSIC)
     declare(cluster, "other", **CLASSIC)
-    admin.set_policy("/", "ha-two", "^two\\.", {"ha-mode": "exactly", "ha-params": 2})
-    eventually(lambda: len(admin.queue_members("two.replicas").synchronised) == 2, "two", WAIT_S)
+    admin.policies.put("/", "ha-two", "^two\\.", {"ha-mode": "exactly", "ha-params": 2})
+    eventually(lambda: len(admin.members.get("two.replicas").synchronised) == 2, "two", WAIT_S)
     shown = warren(cluster, "queues", "members", "two.replicas")
     assert "members follow policy 'ha-two' (ha-mode exactly 2)" in shown
     assert "2 of 2 online, 2 synchronised" in shown and "node-0 leads" in shown
     assert "follow" not in warren(cluster, "queues", "members", "other")
     logged = "queue 'two.replicas' in vhost '/': members follow policy 'ha-two' (ha-mode exactly 2)"
     eventually(lambda: any(logged in cluster.log(node) for node in range(3)), "it is logged")
-    assert admin.queue("two.replicas").policy == "ha-two"
+    assert admin.queues.get("two.replicas").policy == "ha-two"
 
 
 @pytest.mark.specification(
@@ -159,18 +159,18 @@ def test_queue_masters_master_migration_data_locality(cluster: LocalCluster, adm
     "Note that setting or modifying a "nodes" policy can cause the existing master to go away"
     "For example, if a queue is on [A B] (with A the master), and you give it a nodes policy" """
     everywhere = {"ha-mode": "all"}
-    admin.set_policy("/", "p", ".", {**everywhere, "queue-master-locator": "min-masters"})
+    admin.policies.put("/", "p", ".", {**everywhere, "queue-master-locator": "min-masters"})
     for number in range(6):
         declare(cluster, f"spread{number}", **CLASSIC)
     leaders = [on(admin, f"spread{number}", NODES).leader for number in range(6)]
     assert sorted(str(leader) for leader in leaders) == sorted([*NODES, *NODES])
-    admin.set_policy("/", "p", ".", {**everywhere, "queue-master-locator": "client-local"})
+    admin.policies.put("/", "p", ".", {**everywhere, "queue-master-locator": "client-local"})
     for number, node in enumerate(NODES):
         declare(cluster, f"local{number}", number, **CLASSIC)
         assert on(admin, f"local{number}", NODES).leader == node
-    admin.set_policy("/", "p", ".", {"ha-mode": "nodes", "ha-params": ["node-0"]})
+    admin.policies.put("/", "p", ".", {"ha-mode": "nodes", "ha-params": ["node-0"]})
     assert on(admin, "local1", ["node-0"]).leader == "node-0"
-    admin.set_policy("/", "p", ".", {"ha-mode": "nodes", "ha-params": ["node-1", "node-2"]})
+    admin.policies.put("/", "p", ".", {"ha-mode": "nodes", "ha-params": ["node-1", "node-2"]})
     assert on(admin, "local1", NODES[1:]).leader in NODES[1:]
 
 
@@ -181,12 +181,12 @@ def test_queue_masters_master_migration_data_locality(cluster: LocalCluster, adm
 def test_mirroring_of_exclusive_queues(cluster: LocalCluster, admin: Admin) -> None:
     """ "For this reason, exclusive queues are never mirrored (even if they match a policy"
     "They are also never durable (even if declared as such)." """
-    admin.set_policy("/", "p", ".", {"ha-mode": "all"})
+    admin.policies.put("/", "p", ".", {"ha-mode": "all"})
     with connect(cluster, 1) as connection:
         connection.channel().queue_declare("own", exclusive=True, durable=True)
         declare(cluster, "q", **CLASSIC)
         on(admin, "q", NODES)  # by then the other one would be everywhere, too
-        (own,) = [queue for queue in admin.queues() if queue.name == "own"]
+        (own,) = [queue for queue in admin.queues.list() if queue.name == "own"]
         assert list(own.replicas) == ["node-1"] and not own.durable
 
 
@@ -207,7 +207,7 @@ def test_the_examples(
     warren(cluster, "policies", "set", name, pattern, definition)
     queue = pattern.strip("^").replace("\\", "") + "q"
     declare(cluster, queue, **CLASSIC)
-    eventually(lambda: len(admin.queue_members(queue).synchronised) == nodes, "as it says", WAIT_S)
+    eventually(lambda: len(admin.members.get(queue).synchronised) == nodes, "as it says", WAIT_S)
     assert "synchronised on" in warren(cluster, "queues", "sync", queue)
 
 
@@ -233,7 +233,7 @@ def test_master_failures_and_consumer_cancellation(
     Different: the mirror "requeues all messages that have been delivered to clients but are pending
     acknowledgement". Here they stay with their consumers, which can acknowledge them.
     """
-    admin.set_policy("/", "p", ".", {"ha-mode": "all"})
+    admin.policies.put("/", "p", ".", {"ha-mode": "all"})
     bodies = declare(cluster, "q", **arguments)
     assert on(admin, "q", NODES).leader == "node-0"
     with connect(cluster, 1) as connection:
@@ -257,9 +257,9 @@ def test_master_failures_and_consumer_cancellation(
 
         turn(lambda: all(len(each) == 3 for each in got.values()), "both hold three")
         cluster.kill(2)
-        eventually(lambda: "node-2" not in admin.queue_members("q").online, "a mirror fails")
+        eventually(lambda: "node-2" not in admin.members.get("q").online, "a mirror fails")
         connection.process_data_events(0.5)
-        assert not gone and admin.queue_members("q").leader == "node-0"
+        assert not gone and admin.members.get("q").leader == "node-0"
         cluster.start(2)
         on(admin, "q", NODES)
         cluster.kill(0)
@@ -279,7 +279,7 @@ def test_master_failures_and_consumer_cancellation(
         turn(acknowledge, "the other consumer gets the rest")
         assert not any(redelivered for _, _, redelivered in [*got["told"], *got["quiet"]])
         assert sorted(body for each in got.values() for _, body, _ in each) == bodies
-    eventually(lambda: not admin.queue("q").messages, "nothing comes back")
+    eventually(lambda: not admin.queues.get("q").messages, "nothing comes back")
 
 
 @pytest.mark.specification(
@@ -294,7 +294,7 @@ def test_publisher_confirms_and_transactions(cluster: LocalCluster, admin: Admin
 
     Different: a majority has it, on disk, not all mirrors; one that is down stops no publisher.
     """
-    admin.set_policy("/", "p", ".", {"ha-mode": "all"})
+    admin.policies.put("/", "p", ".", {"ha-mode": "all"})
     declare(cluster, "q", **CLASSIC)
     on(admin, "q", NODES)
     cluster.kill(2)
@@ -342,11 +342,11 @@ def test_unsynchronised_mirrors(cluster: LocalCluster, admin: Admin) -> None:
     cluster.kill(2)
     try:
         mode = {"ha-mode": "all", "ha-sync-mode": "manual", "ha-sync-batch-size": 5}
-        admin.set_policy("/", "p", ".", mode)
+        admin.policies.put("/", "p", ".", mode)
         eventually(
-            lambda: admin.queue_members("q").synchronised == ("node-0", "node-1"), "two", WAIT_S
+            lambda: admin.members.get("q").synchronised == ("node-0", "node-1"), "two", WAIT_S
         )
-        seen = admin.queue_members("q")
+        seen = admin.members.get("q")
         assert not seen.settled and seen.wanted == tuple(NODES)
         with connect(cluster, 1) as connection:
             channel = connection.channel()
@@ -354,8 +354,8 @@ def test_unsynchronised_mirrors(cluster: LocalCluster, admin: Admin) -> None:
             channel.basic_publish("", "q", b"meanwhile")
     finally:
         cluster.start(2)
-    assert admin.await_synchronised("q", wait=WAIT_S).synchronised == tuple(NODES)
-    assert all(member.lag == 0 for member in admin.queue_members("q").members)
+    assert admin.members.await_synchronised("q", wait=WAIT_S).synchronised == tuple(NODES)
+    assert all(member.lag == 0 for member in admin.members.get("q").members)
     assert drain(cluster, "q", 2, 11) == [*bodies, b"meanwhile"]
 
 
@@ -375,7 +375,9 @@ def test_promotion_of_unsynchronised_mirrors_on_failure(
     confirm; if one is down the queue waits for it.
     """
     keys = {"ha-promote-on-failure": when, "ha-promote-on-shutdown": when}
-    admin.set_policy("/", "p", ".", {"ha-mode": "nodes", "ha-params": ["node-0", "node-1"], **keys})
+    admin.policies.put(
+        "/", "p", ".", {"ha-mode": "nodes", "ha-params": ["node-0", "node-1"], **keys}
+    )
     bodies = declare(cluster, "q", **CLASSIC)
     leader = on(admin, "q", NODES[:2]).leader
     other = "node-1" if leader == "node-0" else "node-0"
@@ -396,11 +398,11 @@ def test_stopping_nodes_and_synchronisation(cluster: LocalCluster, admin: Admin)
     Different: "when a mirror rejoins a mirrored queue, it throws away any durable local contents";
     here it keeps its log, and gets what it missed. The order of the restarts does not matter.
     """
-    admin.set_policy("/", "p", ".", {"ha-mode": "all"})
+    admin.policies.put("/", "p", ".", {"ha-mode": "all"})
     bodies = declare(cluster, "q", **CLASSIC)
     leader = on(admin, "q", NODES).leader
     cluster.stop_node(str(leader))
-    eventually(lambda: admin.queue_members("q").leader not in (None, leader), "another leads")
+    eventually(lambda: admin.members.get("q").leader not in (None, leader), "another leads")
     for node in NODES:
         if node != leader:
             cluster.stop_node(node)
@@ -433,9 +435,9 @@ def test_non_mirrored_queue_behavior_in_a_cluster(cluster: LocalCluster, admin: 
                     lambda: channel.queue_declare("kept", durable=True, arguments=CLASSIC) and None,
                     "its node is missed",
                 )
-        eventually(lambda: "passing" not in [q.name for q in admin.queues()], "it is deleted")
+        eventually(lambda: "passing" not in [q.name for q in admin.queues.list()], "it is deleted")
     finally:
         cluster.start(2)
-    eventually(lambda: admin.queue_members("kept").leader, "its node is back")
+    eventually(lambda: admin.members.get("kept").leader, "its node is back")
     # Each node decides by its own suspicions whether the other one is there.
     assert drain(cluster, "kept", 2, 11) == [*bodies, b"from another node"]

@@ -27,13 +27,13 @@ def admin(admin: Admin) -> Iterator[Admin]:
     """It clears all policies after the test."""
     yield admin
     for operator in (False, True):
-        for one in admin.policies("/", operator=operator):
-            admin.clear_policy("/", one.name, operator=operator)
+        for one in admin.policies.list("/", operator=operator):
+            admin.policies.delete("/", one.name, operator=operator)
 
 
 def ready(admin: Admin, queue: str) -> int:
     """Messages that can be delivered."""
-    return admin.queue(queue).messages_ready
+    return admin.queues.get(queue).messages_ready
 
 
 @pytest.fixture
@@ -50,9 +50,9 @@ def test_a_limit_takes_effect_on_a_full_queue_and_ends_with_the_policy(
 ) -> None:
     for _ in range(10):
         channel.basic_publish("", declared, b"x")
-    admin.set_policy("/", "limit", f"^{declared}$", {"max-length": 4}, apply_to="quorum_queues")
+    admin.policies.put("/", "limit", f"^{declared}$", {"max-length": 4}, apply_to="quorum_queues")
     eventually(lambda: ready(admin, declared) == 4 or None, "the surplus is dropped")
-    shown = admin.queue(declared)
+    shown = admin.queues.get(declared)
     assert (shown.policy, shown.operator_policy) == ("limit", "")
     assert shown.effective_policy_definition == {"max-length": 4}
     assert shown.arguments == {"x-queue-type": "quorum"}, (
@@ -60,17 +60,17 @@ def test_a_limit_takes_effect_on_a_full_queue_and_ends_with_the_policy(
     )
     channel.queue_declare(declared, durable=True)
     rule = {"max-length": 6, "overflow": "reject-publish"}
-    admin.set_policy("/", "operators", "^.", rule, operator=True)
+    admin.policies.put("/", "operators", "^.", rule, operator=True)
     eventually(
-        lambda: admin.queue(declared).effective_policy_definition == {**rule, "max-length": 4},
+        lambda: admin.queues.get(declared).effective_policy_definition == {**rule, "max-length": 4},
         "the lower limit of both, and the operator's overflow",
     )
     eventually(lambda: refused(channel, declared) or None, "the queue is full")
-    admin.clear_policy("/", "limit")
+    admin.policies.delete("/", "limit")
     eventually(lambda: not refused(channel, declared) or None, "the operator's 6 hold")
-    admin.clear_policy("/", "operators", operator=True)
+    admin.policies.delete("/", "operators", operator=True)
     eventually(lambda: ready(admin, declared) > 8 or refused(channel, declared), "no limit")
-    assert admin.queue(declared).effective_policy_definition == {}
+    assert admin.queues.get(declared).effective_policy_definition == {}
 
 
 def refused(channel: Any, queue: str) -> bool | None:
@@ -91,7 +91,7 @@ def test_dead_letters_and_a_ttl_by_policy(admin: Admin, channel: Any, queue_name
         "dead-letter-routing-key": dead,
         "message-ttl": 50,
     }
-    admin.set_policy("/", "die", f"^{queue_name}$", definition, apply_to="queues")
+    admin.policies.put("/", "die", f"^{queue_name}$", definition, apply_to="queues")
 
     def expired() -> Any:
         # A message published before the policy took effect has no time to live, and keeps those
@@ -110,7 +110,7 @@ def test_dead_letters_and_a_ttl_by_policy(admin: Admin, channel: Any, queue_name
         "the message expires and is dead-lettered",
     )
     assert body == b"x" and properties.headers["x-death"][0]["reason"] == "expired"
-    admin.clear_policy("/", "die")
+    admin.policies.delete("/", "die")
     channel.queue_delete(dead)
 
 
@@ -120,9 +120,9 @@ def test_delayed_retry_by_policy_begins_and_ends_with_it(
 ) -> None:
     channel.basic_publish("", declared, b"x")
     definition = {"delayed-retry-type": "all", "delayed-retry-min": 600_000}
-    admin.set_policy("/", "retry", f"^{declared}$", definition, apply_to="quorum_queues")
+    admin.policies.put("/", "retry", f"^{declared}$", definition, apply_to="quorum_queues")
     eventually(
-        lambda: admin.queue(declared).delayed_retry == "all (min: 600000ms, max: 600000ms)",
+        lambda: admin.queues.get(declared).delayed_retry == "all (min: 600000ms, max: 600000ms)",
         "the definitions have the policy",
     )
 
@@ -131,13 +131,13 @@ def test_delayed_retry_by_policy_begins_and_ends_with_it(
         got, _, _ = channel.basic_get(declared)
         if got is not None:
             channel.basic_nack(got.delivery_tag, requeue=True)
-        return got is None and admin.queue(declared).messages_delayed == 1
+        return got is None and admin.queues.get(declared).messages_delayed == 1
 
     eventually(returned_and_delayed, "the message is delayed")
-    admin.clear_policy("/", "retry")
-    eventually(lambda: admin.queue(declared).delayed_retry == "disabled", "the policy ends")
-    assert admin.queue(declared).messages_delayed == 1, "what is delayed keeps its time"
-    assert admin.retry_delayed(declared) == 1
+    admin.policies.delete("/", "retry")
+    eventually(lambda: admin.queues.get(declared).delayed_retry == "disabled", "the policy ends")
+    assert admin.queues.get(declared).messages_delayed == 1, "what is delayed keeps its time"
+    assert admin.delayed.retry(declared) == 1
 
     def returned_and_ready() -> bool:
         """Return it; a queue that has the policy yet delays it once more."""
@@ -148,24 +148,25 @@ def test_delayed_retry_by_policy_begins_and_ends_with_it(
         channel.basic_nack(got.delivery_tag, requeue=True)
         info = eventually(
             lambda: next(
-                (i for i in [admin.queue(declared)] if i.messages_ready + i.messages_delayed), None
+                (i for i in [admin.queues.get(declared)] if i.messages_ready + i.messages_delayed),
+                None,
             ),
             "it is back",
         )
         if info.messages_delayed:
-            assert admin.retry_delayed(declared) == 1
+            assert admin.delayed.retry(declared) == 1
         return info.messages_ready == 1
 
     eventually(returned_and_ready, "it is ready at once")
     with pytest.raises(PeerError, match="delayed-retry-min is required when delayed-retry-type"):
-        admin.set_policy("/", "retry", "^q", {"delayed-retry-type": "all"})
+        admin.policies.put("/", "retry", "^q", {"delayed-retry-type": "all"})
 
 
 def test_a_queue_that_is_declared_under_a_policy_has_it_from_its_first_message(
     admin: Admin, channel: Any, queue_name: str
 ) -> None:
     definition = {"max-length": 2, "overflow": "reject-publish"}
-    admin.set_policy("/", "first", f"^{queue_name}$", definition)
+    admin.policies.put("/", "first", f"^{queue_name}$", definition)
     channel.queue_declare(queue_name, durable=True)
     channel.confirm_delivery()
     assert [refused(channel, queue_name) for _ in range(4)] == [None, None, True, True]
@@ -179,7 +180,7 @@ def test_an_alternate_exchange_by_policy(admin: Admin, channel: Any, queue_name:
     channel.queue_bind(queue_name, rest)
     channel.basic_publish(exchange, "nowhere", b"lost")
     definition = {"alternate-exchange": rest}
-    admin.set_policy("/", "ae", f"^{exchange}$", definition, apply_to="exchanges")
+    admin.policies.put("/", "ae", f"^{exchange}$", definition, apply_to="exchanges")
     channel.basic_publish(exchange, "nowhere", b"kept")
     got = eventually(
         lambda: next((got for got in [channel.basic_get(queue_name, True)] if got[0]), None),
@@ -196,26 +197,26 @@ def test_what_cannot_be_set_is_refused(admin: Admin) -> None:
         ({"no-such-key": 1}, 'no-such-key">>,1}\\] are not recognised policy settings'),
     ):
         with pytest.raises(PeerError, match=text):
-            admin.set_policy("/", "bad", ".*", definition)
+            admin.policies.put("/", "bad", ".*", definition)
     with pytest.raises(PeerError, match="pattern should be regular expression"):
-        admin.set_policy("/", "bad", "(", {"max-length": 1})
+        admin.policies.put("/", "bad", "(", {"max-length": 1})
     with pytest.raises(NotFound, match="no policy 'bad'"):
-        admin.clear_policy("/", "bad")
-    assert not admin.policies()
+        admin.policies.delete("/", "bad")
+    assert not admin.policies.list()
 
 
 def test_a_policymaker_may_set_policies_and_no_operator_policies(
     admin: Admin, broker: Broker
 ) -> None:
-    admin.put_user("pol", password="p", tags=["policymaker"])
-    admin.set_permissions("/", "pol", configure="^$", write="^$", read="^$")
+    admin.users.put("pol", password="p", tags=["policymaker"])
+    admin.permissions.put("/", "pol", configure="^$", write="^$", read="^$")
     hosts = broker.cluster.address.hosts
     with Connection(Address(hosts=hosts, user="pol", password="p")) as own:
-        Admin(own).set_policy("/", "theirs", "^none$", {"max-length": 1})
+        Admin(own).policies.put("/", "theirs", "^none$", {"max-length": 1})
         with pytest.raises(AccessRefused, match="the tag 'administrator' is needed"):
-            Admin(own).set_policy("/", "theirs", "^none$", {"max-length": 1}, operator=True)
-        Admin(own).clear_policy("/", "theirs")
-    admin.delete_user("pol")
+            Admin(own).policies.put("/", "theirs", "^none$", {"max-length": 1}, operator=True)
+        Admin(own).policies.delete("/", "theirs")
+    admin.users.delete("pol")
 
 
 def test_the_command_line(admin: Admin, broker: Broker) -> None:

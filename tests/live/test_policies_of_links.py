@@ -33,11 +33,11 @@ def policy(broker: Broker, queue_name: str) -> Iterator[Setter]:
         def put(**definition: Any) -> None:
             said = {key.replace("_", "-"): value for key, value in definition.items()}
             pattern = f"^{re.escape(queue_name)}$"
-            admin.set_policy("/", name, pattern, said, apply_to="queues")
-            eventually(lambda: admin.queue(queue_name).policy == name, "the queue has it")
+            admin.policies.put("/", name, pattern, said, apply_to="queues")
+            eventually(lambda: admin.queues.get(queue_name).policy == name, "the queue has it")
 
         yield put
-        admin.clear_policy("/", name)
+        admin.policies.delete("/", name)
 
 
 def test_a_consumer_timeout_holds_for_links_that_attach_later(

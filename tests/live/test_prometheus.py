@@ -322,9 +322,9 @@ def test_each_queue_and_its_log_are_shown_per_object(cluster: LocalCluster) -> N
 
 def test_detailed_metrics_are_chosen_by_family_and_vhost(cluster: LocalCluster) -> None:
     with cluster.connect() as made:
-        Admin(made).put_vhost("other")
+        Admin(made).vhosts.put("other")
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
-        Admin(made).set_permissions("other", "guest", **everything)
+        Admin(made).permissions.put("other", "guest", **everything)
     with connect(cluster) as connection:
         declare(connection.channel(), "detailed")
     labels = frozenset({"vhost": "/", "queue": "detailed"}.items())
@@ -378,11 +378,11 @@ def test_shovels_and_federation_links_are_counted_by_their_status(cluster: Local
         admin = Admin(made)
         for name, source in (("one", uri), ("other", wrong)):
             ends = {"src-queue": "transfer-a", "dest-uri": "amqp://", "dest-queue": "transfer-b"}
-            admin.set_shovel(vhost, name, {"src-uri": source, **ends})
+            admin.parameters.put("shovel", vhost, name, {"src-uri": source, **ends})
             value = {"uri": source, "queue": "transfer-c"}
-            admin.set_parameter(vhost, "federation-upstream", name, value)
+            admin.parameters.put("federation-upstream", vhost, name, value)
         policy = {"federation-upstream-set": "all"}
-        admin.set_policy(vhost, "federated", "^transfer-b$", policy, apply_to="queues")
+        admin.policies.put(vhost, "federated", "^transfer-b$", policy, apply_to="queues")
 
         families = ("rabbitmq_federation_links", "rabbitmq_shovel_dynamic")
 
@@ -392,9 +392,9 @@ def test_shovels_and_federation_links_are_counted_by_their_status(cluster: Local
 
         expected = [0, 1, 1] * 2
         eventually(lambda: counted() == expected or None, "of each two one runs, one has failed")
-        admin.clear_policy(vhost, "federated")
+        admin.policies.delete(vhost, "federated")
         for name in ("one", "other"):
-            admin.delete_shovel(vhost, name)
+            admin.shovels.delete(vhost, name)
         eventually(lambda: not any(counted()) or None, "they are counted no more")
 
 

@@ -33,8 +33,8 @@ def admin(admin: Admin) -> Iterator[Admin]:
     """It deletes all shovels, their queues and the policy after the test."""
     yield admin
     clean(admin)
-    if any(one.name == "shovel-full" for one in admin.policies("/")):
-        admin.clear_policy("/", "shovel-full")
+    if any(one.name == "shovel-full" for one in admin.policies.list("/")):
+        admin.policies.delete("/", "shovel-full")
 
 
 def run(broker: Broker, *words: str) -> str:
@@ -49,8 +49,8 @@ def run(broker: Broker, *words: str) -> str:
 def stuck(broker: Broker, admin: Admin) -> list[bytes]:
     """Begin to move a queue to one that takes a part of it, and refuses the rest."""
     bodies = fill(broker, "shovel-a", MESSAGES)
-    admin.declare_queue("shovel-b")
-    admin.set_policy("/", "shovel-full", "^shovel-b$", FULL, apply_to="queues")
+    admin.queues.declare("shovel-b")
+    admin.policies.put("/", "shovel-full", "^shovel-b$", FULL, apply_to="queues")
     run(broker, "queues", "move", "shovel-a", "shovel-b")
     shows(admin, MOVER, lambda one: one.blocked_status == "refused", "the destination is full")
     eventually(lambda: ready(admin, "shovel-b") == TAKEN or None, "it has taken a part")
@@ -59,12 +59,12 @@ def stuck(broker: Broker, admin: Admin) -> list[bytes]:
 
 def ready(admin: Admin, queue: str) -> int:
     """Messages that any consumer could have."""
-    return admin.queue(queue).messages_ready
+    return admin.queues.get(queue).messages_ready
 
 
 def relay(admin: Admin, queue: str = "shovel-a") -> RelayInfo:
     """The only relay of a queue."""
-    (found,) = admin.queue(queue).relays
+    (found,) = admin.queues.get(queue).relays
     return found
 
 
@@ -76,7 +76,7 @@ def away(admin: Admin) -> RelayInfo | None:
 
 def kill_worker(broker: Broker, admin: Admin, name: str) -> None:
     """Kill -9 the process of a shovel, and wait for the next one."""
-    node = broker.cluster.pid(admin.shovel("/", name).node)
+    node = broker.cluster.pid(admin.shovels.get("/", name).node)
     killed = set(worker_pids(node))  # one of a test before may be among them
     for pid in killed:
         with contextlib.suppress(ProcessLookupError):
@@ -89,7 +89,7 @@ def given_up(broker: Broker, admin: Admin) -> RelayInfo:
     kill_worker(broker, admin, MOVER)
     held = MESSAGES - TAKEN
     shows(admin, MOVER, lambda one: one.pending == held and not one.forwarded, "the next has it")
-    admin.delete_shovel("/", MOVER)
+    admin.shovels.delete("/", MOVER)
     return eventually(lambda: away(admin), "what it held is kept")  # type: ignore[no-any-return]
 
 
@@ -113,18 +113,18 @@ def test_a_move_of_which_the_process_is_killed_ends_with_the_last_message(
             lambda one: one.remaining == one.pending == MESSAGES - TAKEN and not one.forwarded,
             "the next process counts what is kept, and has it",
         )
-    admin.clear_policy("/", "shovel-full")
+    admin.policies.delete("/", "shovel-full")
     run(broker, "queues", "move", "shovel-a", "shovel-b", "--wait")
     assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(bodies)
-    assert (admin.queue("shovel-a").messages, admin.queue("shovel-a").relays) == (0, ())
+    assert (admin.queues.get("shovel-a").messages, admin.queues.get("shovel-a").relays) == (0, ())
 
 
 def test_an_auto_delete_queue_is_moved_as_a_whole_before_it_ends(
     broker: Broker, admin: Admin
 ) -> None:
     """Before, one message was moved, and the others were deleted with the queue."""
-    admin.declare_queue("shovel-b")
-    admin.declare_queue("shovel-c")
+    admin.queues.declare("shovel-b")
+    admin.queues.declare("shovel-c")
     named = {"headers": {"CC": ["shovel-c"]}}  # which is not used again
     bodies = fill(broker, "shovel-a", MESSAGES, auto_delete=True, **named)
     said = run(broker, "queues", "move", "shovel-a", "shovel-b", "--wait")
@@ -140,13 +140,13 @@ def test_a_move_with_an_exclusive_queue_is_refused(
 ) -> None:
     """Before, the command ended well, or waited for a shovel that the queue refused, again and
     again."""
-    admin.declare_queue("shovel-b")
+    admin.queues.declare("shovel-b")
     with broker.connect() as connection:
         connection.channel().queue_declare("shovel-a", exclusive=True)
         for more in ((), ("--wait",)):
             with pytest.raises(Conflict, match="queue 'shovel-a' is exclusive"):
                 run(broker, "queues", "move", *ends, *more)
-        assert admin.shovels() == []
+        assert admin.shovels.list() == []
 
 
 def test_a_move_says_how_many_messages_the_queue_has_dropped_that_had_them_before(
@@ -154,13 +154,13 @@ def test_a_move_says_how_many_messages_the_queue_has_dropped_that_had_them_befor
 ) -> None:
     """Before, nothing said that a queue with de-duplication takes a message once, and not back."""
     for queue in ("shovel-a", "shovel-b"):
-        admin.declare_queue(queue)
-    admin.set_policy("/", "shovel-full", "^shovel-a$", {"deduplication": True}, apply_to="queues")
+        admin.queues.declare(queue)
+    admin.policies.put("/", "shovel-full", "^shovel-a$", {"deduplication": True}, apply_to="queues")
     named = {"headers": {"x-deduplication-id": "one"}}
 
     def dropped() -> int | None:
         fill(broker, "shovel-a", 1, **named)
-        return admin.queue("shovel-a").duplicates_dropped or None
+        return admin.queues.get("shovel-a").duplicates_dropped or None
 
     eventually(dropped, "the policy holds")
     count = ready(admin, "shovel-a")
@@ -184,11 +184,11 @@ def test_a_move_that_is_deleted_and_begun_again_takes_what_the_first_one_held(
         lambda one: one.remaining == MESSAGES - TAKEN + len(extra),
         "ready ones and kept ones count",
     )
-    admin.clear_policy("/", "shovel-full")
+    admin.policies.delete("/", "shovel-full")
     eventually(lambda: gone(admin, MOVER) or None, "it ends")
     found = [body for _, body in taken(broker, "shovel-b")]
     assert sorted(found) == sorted(bodies + extra), "none is lost, none comes twice"
-    assert admin.queue("shovel-a").messages == 0
+    assert admin.queues.get("shovel-a").messages == 0
 
 
 def test_a_move_that_is_deleted_gives_back_what_the_destination_has_refused(
@@ -196,9 +196,9 @@ def test_a_move_that_is_deleted_gives_back_what_the_destination_has_refused(
 ) -> None:
     """Before, it was kept for a day, although it was known not to be there."""
     bodies = stuck(broker, admin)
-    admin.delete_shovel("/", MOVER)
+    admin.shovels.delete("/", MOVER)
     eventually(lambda: ready(admin, "shovel-a") == MESSAGES - TAKEN or None, "they are ready")
-    eventually(lambda: admin.queue("shovel-a").relays == () or None, "nothing is kept")
+    eventually(lambda: admin.queues.get("shovel-a").relays == () or None, "nothing is kept")
     found = [body for queue in ("shovel-a", "shovel-b") for _, body in taken(broker, queue)]
     assert sorted(found) == sorted(bodies)
 
@@ -221,7 +221,7 @@ def test_an_operator_has_released_what_is_kept_for_a_move_that_is_given_up(
         run(broker, "relays", "release", "shovel-a", "other")
     said = run(broker, "relays", "release", "shovel-a", name)
     assert f"{kept.messages:,} messages of queue shovel-a are ready again" in said
-    assert admin.queue("shovel-a").relays == () and ready(admin, "shovel-a") == kept.messages
+    assert admin.queues.get("shovel-a").relays == () and ready(admin, "shovel-a") == kept.messages
     found = [body for queue in ("shovel-a", "shovel-b") for _, body in taken(broker, queue)]
     assert sorted(found) == sorted(bodies), "the destination had refused these"
 
@@ -234,10 +234,10 @@ def test_a_move_to_another_cluster_that_fails_amid_it_moves_each_message_once(
         there = Broker((f"amqp://guest:guest@{place}/%2F",), far)
         with far.connect() as connection:
             other = Admin(connection)
-            other.declare_queue("shovel-b")
-            other.set_policy("/", "full", "^shovel-b$", FULL, apply_to="queues")
+            other.queues.declare("shovel-b")
+            other.policies.put("/", "full", "^shovel-b$", FULL, apply_to="queues")
             bodies = fill(broker, "shovel-a", MESSAGES)
-            admin.set_shovel("/", "far", settings(**{"dest-uri": there.uri}))
+            admin.parameters.put("shovel", "/", "far", settings(**{"dest-uri": there.uri}))
             shows(admin, "far", lambda one: one.blocked_status == "refused", "it is full")
         far.kill(0)
         shows(admin, "far", lambda one: one.state == "terminated", "the other cluster has failed")
@@ -247,20 +247,20 @@ def test_a_move_to_another_cluster_that_fails_amid_it_moves_each_message_once(
         far.restart(0)
         with far.connect() as connection:
             other = Admin(connection)
-            other.clear_policy("/", "full")
+            other.policies.delete("/", "full")
             eventually(lambda: gone(admin, "far") or None, "everything is moved")
         found = [body for _, body in taken(there, "shovel-b")]
         assert sorted(found) == sorted(bodies), "none is lost, none comes twice"
-    assert admin.queue("shovel-a").messages == 0
+    assert admin.queues.get("shovel-a").messages == 0
 
 
 def test_a_shovel_keeps_what_its_destination_may_have(broker: Broker, admin: Admin) -> None:
     """Before, it was returned although an earlier shovel of the name might have published it."""
     bodies = stuck(broker, admin)
     given_up(broker, admin)
-    admin.clear_policy("/", "shovel-full")
+    admin.policies.delete("/", "shovel-full")
     value = settings(**{"dest-uri": "amqp://", "src-delete-after": 7, "src-prefetch-count": 50})
-    admin.set_shovel("/", MOVER, value)
+    admin.parameters.put("shovel", "/", MOVER, value)
     eventually(lambda: gone(admin, MOVER) or None, "seven are moved")
     eventually(lambda: away(admin), "it has ended")
     assert ready(admin, "shovel-a") == 0
@@ -294,7 +294,7 @@ def test_a_move_with_rabbitmq_at_one_end_loses_nothing_when_its_process_is_kille
         full = {"x-max-length": TAKEN, "x-overflow": "reject-publish"}
         connection.channel().queue_declare("shovel-b", durable=True, arguments=full)
     value = settings(**{"src-uri": source.uri, "dest-uri": target.uri, "dest-predeclared": True})
-    admin.set_shovel("/", "mine", value)
+    admin.parameters.put("shovel", "/", "mine", value)
     shows(admin, "mine", lambda one: one.blocked_status == "refused", "the destination is full")
     kill_worker(broker, admin, "mine")
     found: list[bytes] = []

@@ -76,8 +76,8 @@ def test_it_declares_shows_and_deletes(cluster: LocalCluster, admin: Admin) -> N
     run(cluster, "declare", "queue", "name=classic", "queue_type=classic")
     run(cluster, "declare", "exchange", "name=x", "type=topic")
     run(cluster, "declare", "binding", "source=x", "destination=q", "routing_key=a.#")
-    assert admin.queue("q").arguments["x-max-length"] == 5
-    assert admin.queue("classic").type == "classic"
+    assert admin.queues.get("q").arguments["x-max-length"] == 5
+    assert admin.queues.get("classic").type == "classic"
     table = run(cluster, "list", "queues", "name", "messages")
     assert "| q       | 0        |" in table, table
     assert {one["name"] for one in listed(cluster, "queues")} == {"q", "classic"}
@@ -90,12 +90,12 @@ def test_it_declares_shows_and_deletes(cluster: LocalCluster, admin: Admin) -> N
     )
     assert "NOT routed" in run(cluster, "publish", "exchange=x", "routing_key=b", "payload=hello")
     run(cluster, "publish", "routing_key=q", said="from standard input")
-    eventually(lambda: admin.queue("q").messages == 2, "both are there")
+    eventually(lambda: admin.queues.get("q").messages == 2, "both are there")
     taken = run(cluster, "get", "queue=q", "count=2", "ackmode=ack_requeue_true")
     assert "hello" in taken and "from standard input" in taken
     assert "hello" in run(cluster, "get", "queue=q", "ackmode=ack_requeue_false")
     run(cluster, "purge", "queue", "name=q")
-    assert admin.queue("q").messages == 0
+    assert admin.queues.get("q").messages == 0
 
     key = bound[0]["properties_key"]
     run(
@@ -106,7 +106,7 @@ def test_it_declares_shows_and_deletes(cluster: LocalCluster, admin: Admin) -> N
     assert not [one for one in listed(cluster, "bindings") if one["source"] == "x"]
     for kind, name in (("exchange", "x"), ("queue", "q"), ("queue", "classic")):
         run(cluster, "delete", kind, f"name={name}")
-    assert admin.queues() == []
+    assert admin.queues.list() == []
     assert "Not found" in run(cluster, "delete", "queue", "name=q", code=1)
 
 
@@ -151,8 +151,8 @@ def test_it_manages_users_vhosts_permissions_policies_and_limits(
     run(cluster, "delete", "permission", "vhost=v", "user=u")
     run(cluster, "delete", "user", "name=u")
     run(cluster, "delete", "vhost", "name=v")
-    assert {one.name for one in admin.users()} == {"guest"}
-    assert {one.name for one in admin.vhosts()} == {"/"}
+    assert {one.name for one in admin.users.list()} == {"guest"}
+    assert {one.name for one in admin.vhosts.list()} == {"/"}
 
 
 def test_it_exports_imports_and_shows_the_overview(cluster: LocalCluster, tmp_path: Path) -> None:

@@ -30,56 +30,56 @@ def admin(cluster: LocalCluster) -> Iterator[Admin]:
         Address(hosts=cluster.address.hosts, request_timeout_s=PATIENCE_S)
     ) as connection:
         found = Admin(connection)
-        found.declare_queue("q", arguments=QUORUM)
-        found.declare_queue("one", arguments={**QUORUM, "x-quorum-initial-group-size": 1})
+        found.queues.declare("q", arguments=QUORUM)
+        found.queues.declare("one", arguments={**QUORUM, "x-quorum-initial-group-size": 1})
         yield found
 
 
 def test_nobody_and_nothing_of_that_name(admin: Admin) -> None:
     with pytest.raises(NotFound, match="no queue 'none' in vhost '/'"):
-        admin.add_member("none", "node-0")
+        admin.members.add("none", "node-0")
     with pytest.raises(NotFound, match="no queue 'none'"):
-        admin.queue_members("none")
+        admin.members.get("none")
     for call in (
-        lambda: admin.add_member("q", "nowhere"),
-        lambda: admin.delete_member("q", "nowhere"),
-        lambda: admin.grow("nowhere"),
-        lambda: admin.shrink("nowhere"),
-        lambda: admin.drain("nowhere"),
-        lambda: admin.revive("nowhere"),
-        lambda: admin.forget("nowhere"),
-        lambda: admin.node_status("nowhere"),
-        lambda: admin.quorum_critical("nowhere"),
-        lambda: admin.transfer_leadership("q", "nowhere"),
+        lambda: admin.members.add("q", "nowhere"),
+        lambda: admin.members.delete("q", "nowhere"),
+        lambda: admin.nodes.grow("nowhere"),
+        lambda: admin.nodes.shrink("nowhere"),
+        lambda: admin.nodes.drain("nowhere"),
+        lambda: admin.nodes.revive("nowhere"),
+        lambda: admin.nodes.forget("nowhere"),
+        lambda: admin.nodes.get("nowhere"),
+        lambda: admin.nodes.quorum_critical("nowhere"),
+        lambda: admin.members.transfer("q", "nowhere"),
     ):
         with pytest.raises(NotFound, match="'nowhere'.*node-0, node-1, node-2"):
             call()
 
 
 def test_queues_that_live_on_one_node_have_no_members_to_change(admin: Admin) -> None:
-    admin.declare_queue("plain", arguments={"x-queue-type": "classic"})
+    admin.queues.declare("plain", arguments={"x-queue-type": "classic"})
     for call in (
-        lambda: admin.add_member("plain", "node-1"),
-        lambda: admin.delete_member("plain", "node-1"),
-        lambda: admin.transfer_leadership("plain", "node-1"),
+        lambda: admin.members.add("plain", "node-1"),
+        lambda: admin.members.delete("plain", "node-1"),
+        lambda: admin.members.transfer("plain", "node-1"),
     ):
         with pytest.raises(Conflict, match="classic"):
             call()
 
 
 def test_the_last_member_stays(admin: Admin) -> None:
-    (only,) = admin.queue("one").replicas
+    (only,) = admin.queues.get("one").replicas
     with pytest.raises(Conflict, match="last member|only member"):
-        admin.delete_member("one", only)
-    (moved,) = admin.shrink(only, errors_only=True).queues or (None,)
+        admin.members.delete("one", only)
+    (moved,) = admin.nodes.shrink(only, errors_only=True).queues or (None,)
     assert moved is not None and moved.name == "one" and moved.error
-    assert admin.queue("one").replicas == (only,)
-    admin.grow(only, "all", wait=60)
+    assert admin.queues.get("one").replicas == (only,)
+    admin.nodes.grow(only, "all", wait=60)
 
 
 @pytest.mark.specification("quorum-queues: To successfully add and remove members a quorum")
 def test_a_change_that_would_lose_the_majority(cluster: LocalCluster, admin: Admin) -> None:
-    (alone,) = admin.queue("one").replicas
+    (alone,) = admin.queues.get("one").replicas
     leader = cluster.nodes[cluster.leader_of("q")].name
     # The one that is stopped has no member of `one` yet.
     down, other = sorted(set(NODES) - {leader}, key=lambda name: name == alone)
@@ -95,63 +95,63 @@ def test_a_change_that_would_lose_the_majority(cluster: LocalCluster, admin: Adm
         )
     )
     try:
-        eventually(lambda: not survivors.node_status(down).node.running, "it is missed")
+        eventually(lambda: not survivors.nodes.get(down).node.running, "it is missed")
         eventually(
             lambda: (
-                [each.state for each in survivors.queue_members("q").members if each.node == down]
+                [each.state for each in survivors.members.get("q").members if each.node == down]
                 == ["down"]
             ),
             "the leader misses it, too",
         )
         with pytest.raises(Conflict, match=r"majority.*start the others"):
-            survivors.delete_member("q", other)
-        assert sorted(survivors.queue_members("q").wanted) == NODES
+            survivors.members.delete("q", other)
+        assert sorted(survivors.members.get("q").wanted) == NODES
         with pytest.raises(Conflict, match="not running"):
-            survivors.add_member("one", down)
+            survivors.members.add("one", down)
         with pytest.raises(Conflict, match="cannot lead now|not running"):
-            survivors.transfer_leadership("q", down)
+            survivors.members.transfer("q", down)
         with pytest.raises(Conflict, match="not running"):
-            survivors.grow(down)
+            survivors.nodes.grow(down)
         with pytest.raises(Conflict, match="not running"):
-            survivors.drain(down)
-        critical = survivors.quorum_critical(other)
+            survivors.nodes.drain(down)
+        critical = survivors.nodes.quorum_critical(other)
         assert critical.metadata and "q" in {queue.name for queue in critical.queues}
         # The dead one may go: two of two are left.
-        survivors.delete_member("q", down, wait=60)
+        survivors.members.delete("q", down, wait=60)
         eventually(
             lambda: (
-                [each.node for each in survivors.queue_members("q").members]
+                [each.node for each in survivors.members.get("q").members]
                 == sorted({leader, other})
             ),
             "it is out",
         )
     finally:
         cluster.start(down)
-    eventually(lambda: survivors.node_status(down).node.running, "it is back")
-    survivors.add_member("q", down, wait=60)
+    eventually(lambda: survivors.nodes.get(down).node.running, "it is back")
+    survivors.members.add("q", down, wait=60)
 
 
 def test_a_node_that_runs_is_not_forgotten(admin: Admin) -> None:
     with pytest.raises(Conflict, match="is running; stop it"):
-        admin.forget("node-1")
-    assert [node.name for node in admin.nodes()] == NODES
+        admin.nodes.forget("node-1")
+    assert [node.name for node in admin.nodes.list()] == NODES
 
 
 def test_the_last_node_that_serves_is_not_drained(cluster: LocalCluster, admin: Admin) -> None:
-    admin.drain("node-0", wait=60)
-    admin.drain("node-1", wait=60)
-    states = {node.name: (node.drained, node.running) for node in admin.nodes()}
+    admin.nodes.drain("node-0", wait=60)
+    admin.nodes.drain("node-1", wait=60)
+    states = {node.name: (node.drained, node.running) for node in admin.nodes.list()}
     assert [states[name][0] for name in NODES] == [True, True, False], states
     with pytest.raises(Conflict, match="last one that serves clients"):
-        admin.drain("node-2")
-    (alone,) = admin.queue("one").replicas
+        admin.nodes.drain("node-2")
+    (alone,) = admin.queues.get("one").replicas
     with pytest.raises(Conflict, match="in maintenance"):
-        admin.add_member("one", "node-1" if alone == "node-0" else "node-0")
+        admin.members.add("one", "node-1" if alone == "node-0" else "node-0")
     with pytest.raises(Conflict, match="in maintenance"):
-        admin.grow("node-1")
-    admin.revive("node-0")
-    admin.revive("node-1")
-    eventually(lambda: not any(node.drained for node in admin.nodes()), "in service")
+        admin.nodes.grow("node-1")
+    admin.nodes.revive("node-0")
+    admin.nodes.revive("node-1")
+    eventually(lambda: not any(node.drained for node in admin.nodes.list()), "in service")
 
 
 @pytest.mark.specification("quorum-queues: The group size argument provided should be")
@@ -168,14 +168,14 @@ def test_group_sizes_that_cannot_be(cluster: LocalCluster, admin: Admin) -> None
             assert caught.value.reply_code == 406, caught.value
             assert "x-quorum-initial-group-size" in caught.value.reply_text
         with pytest.raises(PeerError, match="x-quorum-initial-group-size"):
-            admin.declare_queue("sized", arguments={**QUORUM, "x-quorum-initial-group-size": size})
-    assert "sized" not in {queue.name for queue in admin.queues()}
+            admin.queues.declare("sized", arguments={**QUORUM, "x-quorum-initial-group-size": size})
+    assert "sized" not in {queue.name for queue in admin.queues.list()}
     for size, members in ((1, 1), (2, 2), (3, 3), (4, 3), (10**6, 3)):
-        made = admin.declare_queue(
+        made = admin.queues.declare(
             "sized", arguments={**QUORUM, "x-quorum-initial-group-size": size}
         )
         assert len(made.replicas) == members
-        admin.delete_queue("sized")
+        admin.queues.delete("sized")
 
 
 def test_a_queue_without_leader_says_who_must_be_started(
@@ -189,19 +189,19 @@ def test_a_queue_without_leader_says_who_must_be_started(
 
     def refusal() -> str:
         with pytest.raises(Unavailable) as raised:
-            short.delete_member("q", "node-1")
+            short.members.delete("q", "node-1")
         return str(raised.value)
 
     cluster.kill("node-1")
     cluster.kill("node-2")
     try:
         eventually(lambda: re.search("most of|out of reach|nobody", refusal()), "it says why")
-        seen = short.queue_members("q")
+        seen = short.members.get("q")
         assert seen.leader is None and not seen.settled
     finally:
         cluster.start("node-1")
         cluster.start("node-2")
-    eventually(lambda: admin.queue_members("q").settled, "it is whole again")
+    eventually(lambda: admin.members.get("q").settled, "it is whole again")
 
 
 def test_who_is_no_administrator_changes_nothing(cluster: LocalCluster, admin: Admin) -> None:
@@ -209,7 +209,7 @@ def test_who_is_no_administrator_changes_nothing(cluster: LocalCluster, admin: A
     are in tests/broker/server."""
     stranger = Address(hosts=cluster.address.hosts, user="guest", password="wrong")
     with Connection(stranger) as connection, pytest.raises(AccessRefused):
-        Admin(connection).nodes()
+        Admin(connection).nodes.list()
 
 
 def test_clients_notice_nothing_of_refusals(cluster: LocalCluster, admin: Admin) -> None:
@@ -219,6 +219,6 @@ def test_clients_notice_nothing_of_refusals(cluster: LocalCluster, admin: Admin)
         channel.basic_publish("", "q", b"x", pika.BasicProperties(delivery_mode=2))
         for _ in range(3):
             with pytest.raises(Conflict):
-                admin.forget("node-1")
+                admin.nodes.forget("node-1")
         channel.basic_publish("", "q", b"y")
         assert [channel.basic_get("q", auto_ack=True)[2] for _ in range(2)] == [b"x", b"y"]

@@ -70,7 +70,7 @@ def set_links(http: HttpClient) -> None:
 
 def states(admin: Admin) -> dict[str, str]:
     """The state of each shovel and link by its name."""
-    return {one.name: one.state for one in [*admin.shovels(), *admin.federation_links()]}
+    return {one.name: one.state for one in [*admin.shovels.list(), *admin.federation.links()]}
 
 
 def all_run(admin: Admin) -> None:
@@ -82,11 +82,11 @@ def moves(cluster: LocalCluster, number: int) -> None:
     """A shovel passes a message on."""
     with cluster.connect() as connection:
         admin = Admin(connection)
-        before = admin.queue(f"to-{number}").messages_ready
+        before = admin.queues.get(f"to-{number}").messages_ready
         with Producer(connection) as producer:
             producer.send(b"m", f"from-{number}").wait()
         arrived = before + 1
-        eventually(lambda: admin.queue(f"to-{number}").messages_ready == arrived, "it arrives")
+        eventually(lambda: admin.queues.get(f"to-{number}").messages_ready == arrived, "it arrives")
 
 
 def test_no_file_has_a_password_of_a_link(tmp_path: Path) -> None:
@@ -95,14 +95,14 @@ def test_no_file_has_a_password_of_a_link(tmp_path: Path) -> None:
             admin = Admin(connection)
             for number in (1, 2, 3):
                 for queue in (f"from-{number}", f"to-{number}"):
-                    admin.declare_queue(queue)
+                    admin.queues.declare(queue)
             set_links(http_client(cluster))
             all_run(admin)
-            exported = admin.export_definitions().document
+            exported = admin.definitions.export().document
             assert json.dumps(exported).count(PASSWORD) == 4, "as they were given"
-            listed = str(admin.parameters())
+            listed = str(admin.parameters.list())
             assert PASSWORD not in listed and listed.count("amqp://mover:***@/") == 4
-            report = admin.import_definitions(json.dumps(exported).encode())
+            report = admin.definitions.load(json.dumps(exported).encode())
             assert not report.changed, "it is what the cluster has"
         cluster.stop_node(0)
         assert not files_with(tmp_path, PASSWORD)
@@ -128,11 +128,13 @@ def _with_another_secret(cluster: LocalCluster) -> None:
         wanted = {**lost, "plain": RUNNING}
         eventually(lambda: states(admin) == wanted, "links without a password run")
         moves(cluster, 3)
-        for one in [*admin.shovels(), *admin.federation_links()]:
+        for one in [*admin.shovels.list(), *admin.federation.links()]:
             assert one.name == "plain" or SEALED_ELSEWHERE in one.reason, one
-        exported = admin.export_definitions()
+        exported = admin.definitions.export()
         assert PASSWORD not in str(exported.document) and len(exported.notes) == 4
         assert SEALED_ELSEWHERE in exported.notes[0]
-        admin.set_shovel("/", "one", shovel(1))
-        eventually(lambda: admin.shovel("/", "one").state == RUNNING, "it is set again, and runs")
+        admin.parameters.put("shovel", "/", "one", shovel(1))
+        eventually(
+            lambda: admin.shovels.get("/", "one").state == RUNNING, "it is set again, and runs"
+        )
     moves(cluster, 1)

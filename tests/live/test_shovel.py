@@ -51,7 +51,7 @@ def test_a_shovel_moves_messages_as_they_are_and_ends_with_the_queues_length(
         "dest-publish-properties": {"app_id": "mover"},
         "dest-add-forward-headers": True,
     }
-    admin.set_shovel("/", "once", value)
+    admin.parameters.put("shovel", "/", "once", value)
     eventually(lambda: gone(admin, "once") or None, "everything is moved")
     found = taken(broker, "shovel-b")
     assert sorted(body for _, body in found) == sorted(bodies)
@@ -61,7 +61,7 @@ def test_a_shovel_moves_messages_as_they_are_and_ends_with_the_queues_length(
     assert properties.headers == {"k": 1}
     assert (journey["shovel-name"], journey["src-queue"]) == ("once", "shovel-a")
     assert "guest" not in json.dumps(journey)
-    assert admin.queue("shovel-a").messages == 0
+    assert admin.queues.get("shovel-a").messages == 0
 
 
 def test_a_command_moves_what_is_in_a_queue_and_waits_for_the_end(
@@ -81,23 +81,23 @@ def test_a_command_moves_what_is_in_a_queue_and_waits_for_the_end(
     ):
         refused = command(*arguments)
         assert why in str(refused.exception), refused.output
-    admin.declare_queue("shovel-b")
-    admin.declare_queue("shovel-c")
+    admin.queues.declare("shovel-b")
+    admin.queues.declare("shovel-c")
     full = {"max-length": 0, "overflow": "reject-publish"}
-    admin.set_policy("/", "shovel-full", "^shovel-c$", full, apply_to="queues")
+    admin.policies.put("/", "shovel-full", "^shovel-c$", full, apply_to="queues")
     stuck = command("shovel-a", "shovel-c", "--wait", "--timeout", "2")
     assert "continues in the background" in str(stuck.exception), "the queue takes none"
     other = command("shovel-a", "shovel-b", "--wait")
     assert "moves messages of 'shovel-a' to 'shovel-c'" in str(other.exception)
     begun = command("shovel-a", "shovel-c")
     assert begun.exit_code == 0 and "warren shovel status" in begun.output
-    admin.clear_policy("/", "shovel-full")
+    admin.policies.delete("/", "shovel-full")
     assert command("shovel-a", "shovel-c", "--wait").exit_code == 0, "it joins in"
     done = command("shovel-c", "shovel-b", "--wait", "--json")
     assert done.exit_code == 0, done.output
     said = {"shovel": "Move from shovel-c", "ended": True, "left": 0, "duplicates_dropped": 0}
     assert json.loads(done.stdout) == said
-    eventually(lambda: not admin.shovels("/"), "no shovel is left")
+    eventually(lambda: not admin.shovels.list("/"), "no shovel is left")
     assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(bodies)
 
 
@@ -109,7 +109,7 @@ def test_values_of_headers_that_pika_cannot_read_stay_what_they_are(
     late = Timestamp((1 << 64) - 1)
     headers = {"half": 2.5, "large": 1e300, "infinite": math.inf, "late": late}
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": 2}
-    admin.declare_queue("shovel-a", arguments=arguments)
+    admin.queues.declare("shovel-a", arguments=arguments)
     bodies = [str(i).encode() for i in range(20)]
     with broker.connect() as connection:
         channel = connection.channel()
@@ -118,13 +118,13 @@ def test_values_of_headers_that_pika_cannot_read_stay_what_they_are(
             given = MessageProperties(headers=headers, timestamp=int(late))
             channel.basic_publish("", "shovel-a", body, given)
     over_10 = {"dest-protocol": "amqp10", "dest-address": "/queues/shovel-c"}
-    admin.declare_queue("shovel-c")
+    admin.queues.declare("shovel-c")
     for name, source, more in (
         ("plain", "shovel-a", {"dest-queue": "shovel-b"}),
         ("over-10", "shovel-b", over_10),
     ):
         value = {"src-uri": "amqp://", "src-queue": source, "dest-uri": "amqp://", **more}
-        admin.set_shovel("/", name, {**value, "src-delete-after": 20})
+        admin.parameters.put("shovel", "/", name, {**value, "src-delete-after": 20})
         eventually(lambda name=name: gone(admin, name) or None, "everything is moved")
     found = taken(broker, "shovel-c")
     assert sorted(body for _, body in found) == sorted(bodies)
@@ -136,29 +136,29 @@ def test_a_number_of_messages_is_exact_and_the_rest_stays(broker: Broker, admin:
     fill(broker, "shovel-a", 30)
     ends = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-uri": "amqp://"}
     value = {**ends, "dest-queue": "shovel-b", "src-delete-after": 11, "ack-mode": "on-confirm"}
-    admin.set_shovel("/", "eleven", value)
+    admin.parameters.put("shovel", "/", "eleven", value)
     eventually(lambda: gone(admin, "eleven") or None, "eleven are moved")
-    counts = [admin.queue(name).messages for name in ("shovel-a", "shovel-b")]
+    counts = [admin.queues.get(name).messages for name in ("shovel-a", "shovel-b")]
     assert counts == [19, 11]
     value = {**ends, "dest-exchange": "", "dest-exchange-key": "shovel-b", "ack-mode": "on-publish"}
-    admin.set_shovel("/", "rest", {**value, "src-delete-after": "queue-length"})
+    admin.parameters.put("shovel", "/", "rest", {**value, "src-delete-after": "queue-length"})
     eventually(lambda: gone(admin, "rest") or None, "the rest is moved without confirms")
-    eventually(lambda: admin.queue("shovel-b").messages == 30 or None, "they arrive")
+    eventually(lambda: admin.queues.get("shovel-b").messages == 30 or None, "they arrive")
 
 
 def test_an_exchange_is_a_source_and_each_messages_exchange_a_target(
     broker: Broker, admin: Admin
 ) -> None:
-    admin.put_vhost("shovel-far")
+    admin.vhosts.put("shovel-far")
     try:
-        admin.set_permissions("shovel-far", "guest", configure=".*", write=".*", read=".*")
+        admin.permissions.put("shovel-far", "guest", configure=".*", write=".*", read=".*")
         far = Broker((f"{broker.uri.rpartition('/')[0]}/shovel-far",))
         with far.connect() as connection:
             channel = connection.channel()
             channel.queue_declare("shovel-all", durable=True)
             channel.queue_bind("shovel-all", "amq.topic", "a.#")
         value = {"src-uri": "amqp://", "src-exchange": "amq.topic", "src-exchange-key": "a.#"}
-        admin.set_shovel("/", "topic", {**value, "dest-uri": "amqp:///shovel-far"})
+        admin.parameters.put("shovel", "/", "topic", {**value, "dest-uri": "amqp:///shovel-far"})
         shows(admin, "topic", lambda one: one.state == "running", "it has bound its queue")
         with broker.connect() as connection:
             channel = connection.channel()
@@ -167,8 +167,8 @@ def test_an_exchange_is_a_source_and_each_messages_exchange_a_target(
         shows(admin, "topic", lambda one: one.forwarded == 2, "what is bound is forwarded")
         assert [body for _, body in taken(far, "shovel-all")] == [b"a.b", b"a.c"]
     finally:
-        admin.delete_shovel("/", "topic")
-        admin.delete_vhost("shovel-far")
+        admin.shovels.delete("/", "topic")
+        admin.vhosts.delete("shovel-far")
 
 
 def test_what_is_wrong_is_said_in_words_and_ends_no_node(broker: Broker, admin: Admin) -> None:
@@ -190,49 +190,51 @@ def test_what_is_wrong_is_said_in_words_and_ends_no_node(broker: Broker, admin: 
         value: dict[str, Any] = {"src-uri": "amqp://", "src-queue": "shovel-a"}
         value |= {"dest-uri": "amqp://", "dest-queue": "shovel-b", **more}
         kept = {key: one for key, one in value.items() if one is not None}
-        admin.set_shovel("/", name, kept)
+        admin.parameters.put("shovel", "/", name, kept)
     for name, (_, reason) in wrong.items():
         found = shows(
             admin, name, lambda one, reason=reason: reason in one.reason, f"{name}: {reason}"
         )  # type: ignore[misc]
         assert found.forwarded == 0
     with pytest.raises(PeerError, match='user "guest" may not connect to vhost "none"'):
-        admin.set_shovel("/", "vhost", {"src-uri": "amqp:///none", "src-queue": "a", **SOMEWHERE})
+        admin.parameters.put(
+            "shovel", "/", "vhost", {"src-uri": "amqp:///none", "src-queue": "a", **SOMEWHERE}
+        )
     with pytest.raises(PeerError, match="src-protocol 'local' is not supported"):
         value = {"src-protocol": "local", "src-uri": "amqp://", "src-queue": "a"}
-        admin.set_shovel("/", "one", {**value, "dest-uri": "amqp://"})
+        admin.parameters.put("shovel", "/", "one", {**value, "dest-uri": "amqp://"})
     assert gone(admin, "one")
-    listed = json.dumps([one.value for one in admin.parameters("/", "shovel")])
-    shown = " ".join(map(str, admin.shovels()))
+    listed = json.dumps([one.value for one in admin.parameters.list("shovel", "/")])
+    shown = " ".join(map(str, admin.shovels.list()))
     logs = "".join(broker.cluster.log(i) for i in range(3))
     for text in (listed, shown, logs):
         assert "login" in text or "guest" in text
         assert SECRET not in text
-    exported = admin.export_definitions().document["parameters"]
+    exported = admin.definitions.export().document["parameters"]
     assert SECRET in json.dumps(exported), "an export can be imported"
-    assert admin.queue("shovel-a").messages == 1
+    assert admin.queues.get("shovel-a").messages == 1
 
 
 def test_a_queue_that_vanishes_loses_nothing(broker: Broker, admin: Admin) -> None:
     fill(broker, "shovel-a", 5)
-    admin.declare_queue("shovel-b")
+    admin.queues.declare("shovel-b")
     value: dict[str, Any] = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-uri": "amqp://"}
     value |= {"dest-queue": "shovel-b", "dest-predeclared": True}
-    admin.set_shovel("/", "vanishing", value)
+    admin.parameters.put("shovel", "/", "vanishing", value)
     shows(admin, "vanishing", lambda one: one.forwarded == 5, "five are moved")
-    admin.delete_queue("shovel-b")
+    admin.queues.delete("shovel-b")
     fill(broker, "shovel-a", 3)
     shows(admin, "vanishing", lambda one: "shovel-b" in one.reason, "the reason is told")
-    eventually(lambda: admin.queue("shovel-a").messages == 3 or None, "they are still there")
-    admin.declare_queue("shovel-b", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    eventually(lambda: admin.queues.get("shovel-a").messages == 3 or None, "they are still there")
+    admin.queues.declare("shovel-b", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
     shows(admin, "vanishing", lambda one: one.blocked_status == "refused", "it is full")
-    assert admin.queue("shovel-a").messages >= 1, "what is refused is not acknowledged"
+    assert admin.queues.get("shovel-a").messages >= 1, "what is refused is not acknowledged"
     with broker.connect() as connection:
         channel = connection.channel()
 
         def moved() -> bool | None:
             channel.queue_purge("shovel-b")
-            return admin.queue("shovel-a").messages == 0 or None
+            return admin.queues.get("shovel-a").messages == 0 or None
 
         eventually(moved, "refused messages are published again")
 
@@ -255,35 +257,37 @@ def test_the_command_line_shows_restarts_and_deletes(broker: Broker, admin: Admi
     os.kill(worker, signal.SIGKILL)
     eventually(lambda: worker not in worker_pids(node) or None, "the process is gone")
     fill(broker, "shovel-a", 1)
-    eventually(lambda: admin.queue("shovel-b").messages == 3 or None, "another process goes on")
+    eventually(
+        lambda: admin.queues.get("shovel-b").messages == 3 or None, "another process goes on"
+    )
     (worker,) = worker_pids(node)
     run("shovel", "restart", "mine")
     eventually(lambda: worker not in worker_pids(node) and worker_pids(node), "it is a new one")
     run("shovel", "delete", "mine")
     eventually(lambda: not worker_pids(node) or None, "its process has ended")
-    for call in (admin.restart_shovel, admin.delete_shovel, admin.shovel):
+    for call in (admin.shovels.restart, admin.shovels.delete, admin.shovels.get):
         with pytest.raises(NotFound, match="no shovel 'mine' in vhost '/'"):
             call("/", "mine")
-    admin.put_user("shovel-watcher", password="p", tags=["monitoring"])
-    admin.set_permissions("/", "shovel-watcher", configure="", write="", read="")
+    admin.users.put("shovel-watcher", password="p", tags=["monitoring"])
+    admin.permissions.put("/", "shovel-watcher", configure="", write="", read="")
     hosts = broker.cluster.address.hosts
     with Connection(Address(hosts=hosts, user="shovel-watcher", password="p")) as connection:
-        assert Admin(connection).shovels() == []
+        assert Admin(connection).shovels.list() == []
         with pytest.raises(AccessRefused):
-            Admin(connection).delete_shovel("/", "mine")
-    admin.delete_user("shovel-watcher")
+            Admin(connection).shovels.delete("/", "mine")
+    admin.users.delete("shovel-watcher")
 
 
 def test_a_message_that_the_destination_refuses_is_dead_lettered_alone(
     broker: Broker, admin: Admin
 ) -> None:
-    admin.put_user("shovel-mover", password="p")
-    admin.set_permissions("/", "shovel-mover", configure=".*", write=".*", read=".*")
+    admin.users.put("shovel-mover", password="p")
+    admin.permissions.put("/", "shovel-mover", configure=".*", write=".*", read=".*")
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "shovel-letters"}
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": 2, **letters}
-    admin.declare_queue("shovel-a", arguments=arguments)
-    admin.declare_queue("shovel-letters")
-    admin.declare_queue("shovel-b")
+    admin.queues.declare("shovel-a", arguments=arguments)
+    admin.queues.declare("shovel-letters")
+    admin.queues.declare("shovel-b")
     with broker.connect() as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -292,14 +296,14 @@ def test_a_message_that_the_destination_refuses_is_dead_lettered_alone(
             properties = pika.BasicProperties(**refused)
             channel.basic_publish("", "shovel-a", f"{number}".encode(), properties)
     value = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-queue": "shovel-b"}
-    admin.set_shovel("/", "mine", {**value, "dest-uri": "amqp://shovel-mover:p@/%2F"})
+    admin.parameters.put("shovel", "/", "mine", {**value, "dest-uri": "amqp://shovel-mover:p@/%2F"})
     named = "it refuses the message of 2 bytes with routing key 'shovel-b', message_id 'bad'"
     shows(admin, "mine", lambda one: named in one.reason, "the message is named")
-    eventually(lambda: admin.queue("shovel-a").messages == 0 or None, "the others are moved")
+    eventually(lambda: admin.queues.get("shovel-a").messages == 0 or None, "the others are moved")
     assert [body for _, body in taken(broker, "shovel-letters")] == [b"15"]
     found = {body for _, body in taken(broker, "shovel-b")}
     assert found == {f"{number}".encode() for number in range(40)} - {b"15"}
-    admin.delete_user("shovel-mover")
+    admin.users.delete("shovel-mover")
 
 
 def test_a_paused_shovel_moves_nothing_on_any_node_until_it_is_resumed(
@@ -314,7 +318,7 @@ def test_a_paused_shovel_moves_nothing_on_any_node_until_it_is_resumed(
 
     fill(broker, "shovel-a", 5)
     ends = {"src-uri": "amqp://", "src-queue": "shovel-a", "dest-uri": "amqp://"}
-    admin.set_shovel("/", "mine", {**ends, "dest-queue": "shovel-b"})
+    admin.parameters.put("shovel", "/", "mine", {**ends, "dest-queue": "shovel-b"})
     shows(admin, "mine", lambda one: one.forwarded == 5, "five are moved")
     run("pause", "mine")
     shows(admin, "mine", lambda one: one.state == "paused", "it is paused")
@@ -324,14 +328,14 @@ def test_a_paused_shovel_moves_nothing_on_any_node_until_it_is_resumed(
     run("pause", "mine")
     found = shows(admin, "mine", lambda one: one.state == "paused", "it stays so")
     assert not workers() and (found.src_queue, found.dest_queue) == ("shovel-a", "shovel-b")
-    assert [admin.queue(name).messages for name in ("shovel-a", "shovel-b")] == [3, 5]
+    assert [admin.queues.get(name).messages for name in ("shovel-a", "shovel-b")] == [3, 5]
     run("resume", "mine")
-    eventually(lambda: admin.queue("shovel-b").messages == 8 or None, "it runs again")
-    (kept,) = admin.parameters("/", "shovel")
+    eventually(lambda: admin.queues.get("shovel-b").messages == 8 or None, "it runs again")
+    (kept,) = admin.parameters.list("shovel", "/")
     assert set(kept.value) == {*ends, "dest-queue"}, "a key that RabbitMQ does not know is gone"
-    for call in (admin.pause_shovel, admin.resume_shovel):
+    for paused in (True, False):
         with pytest.raises(NotFound, match="no shovel 'other' in vhost '/'"):
-            call("/", "other")
+            admin.shovels.pause("/", "other", paused)
 
 
 FIXED = "fixed"
@@ -344,7 +348,7 @@ def test_each_message_comes_once_when_the_node_of_a_shovel_between_clusters_is_k
 ) -> None:
     """One is dynamic and over AMQP 0.9.1, one static and over AMQP 1.0, both on that node."""
     prefetch, count = 50, 1_500
-    admin.declare_queue("shovel-near-10")
+    admin.queues.declare("shovel-near-10")
     static = {
         "src-protocol": "amqp10",
         "src-uri": "amqp://",
@@ -372,9 +376,9 @@ def test_each_message_comes_once_when_the_node_of_a_shovel_between_clusters_is_k
         bodies = [fill(source, queue, count) for queue in ("shovel-far", "shovel-far-10")]
         with cluster.connect() as connection:
             far = Admin(connection)
-            far.set_shovel("/", name, value)
+            far.parameters.put("shovel", "/", name, value)
             eventually(lambda: arrived(admin) > 100 or None, "both are under way")
-            assert {one.node for one in far.shovels()} == {owner}
+            assert {one.node for one in far.shovels.list()} == {owner}
             check_static(far)
             for pid in worker_pids(cluster.pid(owner)):
                 os.kill(pid, signal.SIGKILL)
@@ -384,13 +388,15 @@ def test_each_message_comes_once_when_the_node_of_a_shovel_between_clusters_is_k
 
             def left() -> bool | None:
                 try:
-                    empty = [far.queue(one).messages for one in ("shovel-far", "shovel-far-10")]
+                    empty = [
+                        far.queues.get(one).messages for one in ("shovel-far", "shovel-far-10")
+                    ]
                     return empty == [0, 0] or None
                 except WarrenError:
                     return None  # a queue has no leader yet
 
             eventually(left, "other nodes move the rest")
-            assert owner not in {one.node for one in far.shovels()}
+            assert owner not in {one.node for one in far.shovels.list()}
             check_a_changed_configuration(cluster, far, owner)
     found = [body for _, body in taken(broker, "shovel-near")]
     assert sorted(found) == sorted(bodies[0]), "none is lost, none comes twice"
@@ -400,15 +406,19 @@ def test_each_message_comes_once_when_the_node_of_a_shovel_between_clusters_is_k
 
 def check_static(far: Admin) -> None:
     """It is shown, restarted by its name, and not changed by a request."""
-    (shown,) = [one for one in far.shovels() if one.type == "static"]
+    (shown,) = [one for one in far.shovels.list() if one.type == "static"]
     assert (shown.vhost, shown.name, shown.src_address) == ("", FIXED, "/queues/shovel-far-10")
-    assert far.shovel("/", FIXED).type == "static"
-    assert FIXED not in [one.name for one in far.shovels("/")]
-    for call in (far.delete_shovel, far.pause_shovel, far.resume_shovel):
+    assert far.shovels.get("/", FIXED).type == "static"
+    assert FIXED not in [one.name for one in far.shovels.list("/")]
+    for call in (
+        far.shovels.delete,
+        far.shovels.pause,
+        lambda vhost, name: far.shovels.pause(vhost, name, False),
+    ):
         with pytest.raises(PeerError, match="shovel 'fixed' is static: it is changed in the conf"):
             call("/", FIXED)
-    far.restart_shovel("/", FIXED)
-    assert FIXED not in json.dumps(far.export_definitions().document)
+    far.shovels.restart("/", FIXED)
+    assert FIXED not in json.dumps(far.definitions.export().document)
 
 
 def check_a_changed_configuration(cluster: LocalCluster, far: Admin, owner: str) -> None:
@@ -421,7 +431,7 @@ def check_a_changed_configuration(cluster: LocalCluster, far: Admin, owner: str)
 
     def moved() -> bool | None:
         try:
-            one = far.shovel("/", FIXED)
+            one = far.shovels.get("/", FIXED)
         except WarrenError:
             return None
         return (one.node == owner and one.dest_address == "/queues/shovel-other") or None
@@ -437,5 +447,5 @@ def check_a_changed_configuration(cluster: LocalCluster, far: Admin, owner: str)
 
 def arrived(admin: Admin) -> int:
     """Messages in that destination which has fewer."""
-    found = [queue.messages for queue in admin.queues("^shovel-near")]
+    found = [queue.messages for queue in admin.queues.list("^shovel-near")]
     return min(found) if len(found) > 1 else 0

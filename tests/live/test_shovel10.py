@@ -44,15 +44,15 @@ def test_messages_keep_their_properties_through_any_mix_of_protocols(
     said = {"message_id": "m", "headers": {"k": 1}, "priority": 3, "delivery_mode": 2}
     bodies = fill(broker, "shovel-a", 40, **said)
     for name in "bcd":
-        admin.declare_queue(f"shovel-{name}")
+        admin.queues.declare(f"shovel-{name}")
     marks = {"dest-add-forward-headers": True, "dest-add-timestamp-header": True}
     first = {**ends("a", "b", over_10=("dest",)), **marks, "src-delete-after": 40}
     added = {"dest-application-properties": {"app": "set"}, "dest-properties": {"subject": "s"}}
     second = {**ends("b", "c", over_10=("src", "dest")), **added, "src-delete-after": 40}
     third = {**ends("c", "d", over_10=("src",)), "src-delete-after": 40, "src-prefetch-count": 7}
     for name, value in (("first", first), ("second", second), ("third", third)):
-        admin.set_shovel("/", name, value)
-    eventually(lambda: not admin.shovels("/") or None, "everything has moved through all")
+        admin.parameters.put("shovel", "/", name, value)
+    eventually(lambda: not admin.shovels.list("/") or None, "everything has moved through all")
     found = taken(broker, "shovel-d")
     assert sorted(body for _, body in found) == sorted(bodies)
     properties = found[0][0]
@@ -66,17 +66,17 @@ def test_messages_keep_their_properties_through_any_mix_of_protocols(
         "x-opt-shovel-type": "dynamic",
         "x-opt-shovel-name": "first",
     }
-    assert [admin.queue(f"shovel-{name}").messages for name in "abcd"] == [0] * 4
+    assert [admin.queues.get(f"shovel-{name}").messages for name in "abcd"] == [0] * 4
 
 
 def test_the_queues_that_a_message_names_get_it_once(broker: Broker, admin: Admin) -> None:
     """Before, a link to one queue had the annotation x-cc, and they got it again with each hop."""
     for name in "abcd":
-        admin.declare_queue(f"shovel-{name}")
+        admin.queues.declare(f"shovel-{name}")
     bodies = fill(broker, "shovel-a", 10, headers={"CC": ["shovel-c"], "k": 1})
     for hop in (ends("a", "b", over_10=("dest",)), ends("b", "d", over_10=("src", "dest"))):
-        admin.set_shovel("/", "hop", {**hop, "src-delete-after": 10})
-        eventually(lambda: not admin.shovels("/") or None, "everything has moved")
+        admin.parameters.put("shovel", "/", "hop", {**hop, "src-delete-after": 10})
+        eventually(lambda: not admin.shovels.list("/") or None, "everything has moved")
     found = taken(broker, "shovel-d")
     assert sorted(body for _, body in found) == sorted(bodies)
     assert {str(properties.headers) for properties, _ in found} == {"{'k': 1}"}
@@ -89,16 +89,16 @@ def test_properties_named_as_keys_do_not_hold_up_a_shovel(
 ) -> None:
     """Over AMQP 1.0 they are properties as any other; a header CC that is no list is refused."""
     for name in "abc":
-        admin.declare_queue(f"shovel-{name}")
+        admin.queues.declare(f"shovel-{name}")
     own = Message(body=b"x", properties={"CC": "shovel-c", "BCC": "shovel-c", "k": 1})
     place = broker.cluster.addresses[0]
     connection = BlockingConnection(f"amqp://{place}", user="guest", password="guest")
     connection.create_sender("/queues/shovel-a").send(own)
     connection.close()
-    admin.set_shovel("/", "mine", ends("a", "b", over_10=over_10))
-    eventually(lambda: admin.queue("shovel-b").messages or None, "it has moved")
+    admin.parameters.put("shovel", "/", "mine", ends("a", "b", over_10=over_10))
+    eventually(lambda: admin.queues.get("shovel-b").messages or None, "it has moved")
     ((properties, _),) = taken(broker, "shovel-b")
-    assert (properties.headers["k"], admin.queue("shovel-c").messages) == (1, 0)
+    assert (properties.headers["k"], admin.queues.get("shovel-c").messages) == (1, 0)
 
 
 def test_what_is_wrong_at_a_link_is_said_in_words(broker: Broker, admin: Admin) -> None:
@@ -112,49 +112,51 @@ def test_what_is_wrong_at_a_link_is_said_in_words(broker: Broker, admin: Admin) 
         "target": ({"dest-address": "/queues/shovel-none"}, "dest-uri amqp:///%2F: amqp:not"),
         "address": ({"dest-address": "b"}, "amqp:invalid-field"),
     }
-    admin.declare_queue("shovel-b")
+    admin.queues.declare("shovel-b")
     for name, (more, _) in wrong.items():
-        admin.set_shovel("/", name, {**ends("a", "b", over_10=("src", "dest")), **more})
+        admin.parameters.put(
+            "shovel", "/", name, {**ends("a", "b", over_10=("src", "dest")), **more}
+        )
     for name, (_, reason) in wrong.items():
         found = shows(
             admin, name, lambda one, reason=reason: reason in one.reason, f"{name}: {reason}"
         )  # type: ignore[misc]
         assert found.forwarded == 0 and found.src_protocol == "amqp10"
-    assert admin.queue("shovel-a").messages == 1
+    assert admin.queues.get("shovel-a").messages == 1
 
 
 def test_a_link_that_refuses_or_ends_loses_nothing(broker: Broker, admin: Admin) -> None:
     bodies = fill(broker, "shovel-a", 5)
-    admin.declare_queue("shovel-b", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
-    admin.set_shovel("/", "mine", ends("a", "b", over_10=("src", "dest")))
+    admin.queues.declare("shovel-b", arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
+    admin.parameters.put("shovel", "/", "mine", ends("a", "b", over_10=("src", "dest")))
     shows(admin, "mine", lambda one: one.blocked_status == "refused", "the queue is full")
-    assert admin.queue("shovel-a").messages >= 1, "what is refused is not acknowledged"
+    assert admin.queues.get("shovel-a").messages >= 1, "what is refused is not acknowledged"
     found = []
 
     def moved() -> bool | None:
         found.extend(body for _, body in taken(broker, "shovel-b"))
-        return admin.queue("shovel-a").messages == 0 or None
+        return admin.queues.get("shovel-a").messages == 0 or None
 
     eventually(moved, "refused messages are published again")
     found += [body for _, body in taken(broker, "shovel-b")]
     assert sorted(found) == sorted(bodies)
-    admin.delete_queue("shovel-b")
+    admin.queues.delete("shovel-b")
     more = fill(broker, "shovel-a", 3)
     shows(admin, "mine", lambda one: "shovel-b" in one.reason, "the reason is told")
-    eventually(lambda: admin.queue("shovel-a").messages == 3 or None, "they are still there")
-    admin.declare_queue("shovel-b")
-    eventually(lambda: admin.queue("shovel-b").messages == 3 or None, "it attaches again")
+    eventually(lambda: admin.queues.get("shovel-a").messages == 3 or None, "they are still there")
+    admin.queues.declare("shovel-b")
+    eventually(lambda: admin.queues.get("shovel-b").messages == 3 or None, "it attaches again")
     assert sorted(body for _, body in taken(broker, "shovel-b")) == sorted(more)
 
 
 def test_a_message_that_a_link_refuses_is_dead_lettered_alone(broker: Broker, admin: Admin) -> None:
-    admin.put_user("shovel-mover", password="p")
-    admin.set_permissions("/", "shovel-mover", configure=".*", write=".*", read=".*")
+    admin.users.put("shovel-mover", password="p")
+    admin.permissions.put("/", "shovel-mover", configure=".*", write=".*", read=".*")
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "shovel-letters"}
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": 2, **letters}
-    admin.declare_queue("shovel-a", arguments=arguments)
+    admin.queues.declare("shovel-a", arguments=arguments)
     for name in ("shovel-letters", "shovel-b"):
-        admin.declare_queue(name)
+        admin.queues.declare(name)
     with broker.connect() as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -163,13 +165,13 @@ def test_a_message_that_a_link_refuses_is_dead_lettered_alone(broker: Broker, ad
             properties = pika.BasicProperties(**refused)
             channel.basic_publish("", "shovel-a", f"{number}".encode(), properties)
     value = {**ends("a", "b", over_10=("src", "dest")), "dest-uri": "amqp://shovel-mover:p@/%2F"}
-    admin.set_shovel("/", "mine", value)
+    admin.parameters.put("shovel", "/", "mine", value)
     shows(admin, "mine", lambda one: "message-id 'bad'" in one.reason, "the message is named")
-    eventually(lambda: admin.queue("shovel-a").messages == 0 or None, "the others are moved")
+    eventually(lambda: admin.queues.get("shovel-a").messages == 0 or None, "the others are moved")
     assert [body for _, body in taken(broker, "shovel-letters")] == [b"15"]
     found = {body for _, body in taken(broker, "shovel-b")}
     assert found == {f"{number}".encode() for number in range(40)} - {b"15"}
-    admin.delete_user("shovel-mover")
+    admin.users.delete("shovel-mover")
 
 
 @pytest.mark.parametrize(
@@ -181,23 +183,25 @@ def test_a_killed_process_is_replaced_and_each_message_comes_once(
 ) -> None:
     """Before: at most src-prefetch-count came twice where an end was over AMQP 1.0."""
     bodies = fill(broker, "shovel-a", 2_000)
-    admin.declare_queue("shovel-b")
+    admin.queues.declare("shovel-b")
     value = {**ends("a", "b", over_10=over_10), "src-prefetch-count": 100}
-    admin.set_shovel("/", "mine", value)
+    admin.parameters.put("shovel", "/", "mine", value)
     nodes = [one.name for one in broker.cluster.nodes]
     killed = 0
-    while killed < 3 and admin.queue("shovel-a").messages:
-        before = admin.queue("shovel-b").messages
-        eventually(lambda at=before: admin.queue("shovel-b").messages > at or None, "it moves them")
-        node = admin.shovel("/", "mine").node
+    while killed < 3 and admin.queues.get("shovel-a").messages:
+        before = admin.queues.get("shovel-b").messages
+        eventually(
+            lambda at=before: admin.queues.get("shovel-b").messages > at or None, "it moves them"
+        )
+        node = admin.shovels.get("/", "mine").node
         for worker in worker_pids(broker.cluster.pid(nodes.index(node))):
             os.kill(worker, signal.SIGKILL)
             killed += 1
     assert killed
-    eventually(lambda: admin.queue("shovel-a").messages == 0 or None, "it moves the rest")
+    eventually(lambda: admin.queues.get("shovel-a").messages == 0 or None, "it moves the rest")
     moved = [body for _, body in taken(broker, "shovel-b")]
     assert sorted(moved) == sorted(bodies)
-    admin.delete_shovel("/", "mine")
+    admin.shovels.delete("/", "mine")
     assert gone(admin, "mine")
 
 
@@ -206,7 +210,7 @@ def test_a_shovel_that_is_paused_again_and_again_fails_no_delivery(
 ) -> None:
     """Before: what was under way counted as failed, and a delivery limit dead-lettered it."""
     arguments = {"x-queue-type": "quorum", "x-delivery-limit": 1}
-    admin.declare_queue("shovel-a", arguments=arguments)
+    admin.queues.declare("shovel-a", arguments=arguments)
     bodies = [f"{number}".encode() for number in range(30)]
     with broker.connect() as connection:
         channel = connection.channel()
@@ -214,13 +218,13 @@ def test_a_shovel_that_is_paused_again_and_again_fails_no_delivery(
         for body in bodies:
             channel.basic_publish("", "shovel-a", body)
     full = {"x-max-length": 2, "x-overflow": "reject-publish"}
-    admin.declare_queue("shovel-b", arguments=full)
-    admin.set_shovel("/", "mine", ends("a", "b", over_10=("src", "dest")))
+    admin.queues.declare("shovel-b", arguments=full)
+    admin.parameters.put("shovel", "/", "mine", ends("a", "b", over_10=("src", "dest")))
     for _ in range(4):
         shows(admin, "mine", lambda one: one.blocked_status == "refused", "the queue is full")
-        admin.pause_shovel("/", "mine")
+        admin.shovels.pause("/", "mine")
         shows(admin, "mine", lambda one: one.state == "paused", "it is paused")
-        admin.resume_shovel("/", "mine")
+        admin.shovels.pause("/", "mine", False)
     moved: list[bytes] = []
 
     def all_moved() -> bool | None:

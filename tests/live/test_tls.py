@@ -151,12 +151,12 @@ def test_pika_publishes_and_consumes_large_messages(
 def test_amqp_1_0_over_tls_with_blocks_both_ways(plain_tls: TlsBroker) -> None:
     with Connection(plain_tls.address()) as connection:
         admin = Admin(connection)
-        admin.declare_queue("tls10")
+        admin.queues.declare("tls10")
         with Producer(connection) as producer:
             for i in range(20_000):
                 producer.send(b"%d " % i * 20, "tls10")
             producer.send(bytes(LARGE), "tls10").wait()
-        assert admin.queue("tls10").messages_ready == 20_001
+        assert admin.queues.get("tls10").messages_ready == 20_001
         reader = ClaimReader(connection, "tls10", "reader")
         position = reader.register().settled
         claim = reader.open(position + 1, max_messages=30_000, max_bytes=1 << 30)
@@ -166,7 +166,7 @@ def test_amqp_1_0_over_tls_with_blocks_both_ways(plain_tls: TlsBroker) -> None:
             bodies += [bytes(block.body(i)) for i in range(block.count)]
         assert bodies == [b"%d " % i * 20 for i in range(20_000)] + [bytes(LARGE)]
         reader.settle(claim.number)
-        admin.delete_queue("tls10")
+        admin.queues.delete("tls10")
     uri = replace(plain_tls.address(), hosts=(("localhost", plain_tls.port),)).uri()
     assert uri.startswith("amqps://") and "caFile=" in uri
     with Connection(uri) as connection:
@@ -400,10 +400,10 @@ def test_three_nodes_that_speak_tls_with_each_other(tmp_path: Path) -> None:
                 stranger.settimeout(PATIENCE_S)
                 stranger.recv(1)
         with cluster.connect() as connection, Producer(connection) as producer:
-            Admin(connection).declare_queue("q", arguments={"x-queue-type": "quorum"})
+            Admin(connection).queues.declare("q", arguments={"x-queue-type": "quorum"})
             for i in range(2_000):
                 producer.send(b"%d" % i * 100, "q")
             producer.send(bytes(LARGE), "q").wait()
             cluster.kill(cluster.leader_of("q"))
             producer.send(b"last", "q").wait()
-            assert Admin(connection).queue("q").messages_ready == 2_002
+            assert Admin(connection).queues.get("q").messages_ready == 2_002

@@ -38,8 +38,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
             made.address(cert_file=str(guest.cert), key_file=str(guest.key))
         ) as connection:
             admin = Admin(connection)
-            admin.put_user("ann", password_hash="")
-            admin.set_permissions("/", "ann", configure=".*", write=".*", read=".*")
+            admin.users.put("ann", password_hash="")
+            admin.permissions.put("/", "ann", configure=".*", write=".*", read=".*")
         yield made
 
 

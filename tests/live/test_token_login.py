@@ -104,25 +104,25 @@ def test_a_user_of_the_same_name_has_nothing_to_do_with_it(node: TokenNode) -> N
     """Neither do its rights count, nor does its end concern the token's connection."""
     with Connection(node.address("guest", "guest")) as connection:
         admin = Admin(connection)
-        admin.put_user("spark", password="secret", tags=("administrator",))
-        admin.set_permissions("/", "spark", configure=".*", write=".*", read=".*")
+        admin.users.put("spark", password="secret", tags=("administrator",))
+        admin.permissions.put("/", "spark", configure=".*", write=".*", read=".*")
         token = node.key.token(scope="rabbitmq.read:*/q")
         with node.pika(token) as by_token, Connection(node.address(token)) as by_token10:
             assert "refused" in refused(by_token, lambda each: each.basic_get("hidden"))
             assert Admin(by_token10).whoami().tags == ()
             with pytest.raises(AccessRefused, match="read access to queue 'hidden'"):
-                Admin(by_token10).queue("hidden")
+                Admin(by_token10).queues.get("hidden")
             with pytest.raises(AccessRefused, match="administrator"):
-                Admin(by_token10).put_user("x", password="y")
+                Admin(by_token10).users.put("x", password="y")
             with node.pika("secret", "spark") as by_password:
                 by_password.channel().basic_get("hidden")
-                admin.delete_user("spark")
+                admin.users.delete("spark")
                 deadline = time.monotonic() + PATIENCE_S
                 with pytest.raises(exceptions.ConnectionClosedByBroker, match="is deleted"):
                     while time.monotonic() < deadline:
                         by_password.process_data_events(0.1)
             by_token.channel().basic_get("q")
-            assert Admin(by_token10).queue("q").name == "q"
+            assert Admin(by_token10).queues.get("q").name == "q"
 
 
 def test_tags_are_those_of_the_token(node: TokenNode) -> None:
@@ -130,7 +130,7 @@ def test_tags_are_those_of_the_token(node: TokenNode) -> None:
     with Connection(node.address(node.key.token(scope=scope))) as connection:
         found = Admin(connection).whoami()
         assert (found.name, found.tags) == ("spark", ("administrator",))
-        Admin(connection).put_user("made", password="by-token")
+        Admin(connection).users.put("made", password="by-token")
     with pytest.raises(exceptions.ProbableAccessDeniedError, match="530.*vhost '/' refused"):
         node.pika("by-token", "made")
 
@@ -222,7 +222,7 @@ def _outlives_its_tokens(node: TokenNode, life_s: float) -> None:
             connection10.request("PUT", "/auth/tokens", less.encode())
         assert "refused" in refused(connection, lambda each: each.basic_get("hidden"))
         with pytest.raises(AccessRefused):
-            Admin(connection10).queue("hidden")
+            Admin(connection10).queues.get("hidden")
 
 
 def test_the_client_logs_in_again_with_the_token_that_it_was_given(node: TokenNode) -> None:
@@ -322,7 +322,7 @@ def _confirmed_until_its_end(node: TokenNode, life_s: float) -> None:
                 connection.process_data_events(0)
 
         def returned() -> bool:
-            shown = Admin(guest).queue("life")
+            shown = Admin(guest).queues.get("life")
             return shown.messages == shown.messages_ready
 
         eventually(returned, "what the consumer had is in the queue again")
@@ -372,11 +372,11 @@ def test_claims_stages_and_management_by_token(node: TokenNode) -> None:
         driver, part = _stage(writing, staged)
         publish_batch(writing, driver, 1, [part])
         with pytest.raises(AccessRefused, match="write access to queue 'claimed'"):
-            Admin(reading).forget_sink("claimed", "s")
+            Admin(reading).sinks.forget("claimed", "s")
         for refused in (
-            lambda: Admin(reading).nodes(),
-            lambda: Admin(reading).users(),
-            lambda: Admin(reading).put_vhost("by-token"),
+            lambda: Admin(reading).nodes.list(),
+            lambda: Admin(reading).users.list(),
+            lambda: Admin(reading).vhosts.put("by-token"),
         ):
             with pytest.raises(AccessRefused):
                 refused()
@@ -399,14 +399,14 @@ def test_vhosts_by_token(node: TokenNode) -> None:
         Connection(node.address("guest", "guest")) as guest,
         Connection(node.address(node.key.token(sub="guest2", scope=scope))) as connection,
     ):
-        Admin(guest).put_user("guest2", password="x")
-        Admin(connection).put_vhost("seen")
-        assert "guest2" not in {one.user for one in Admin(guest).permissions(vhost="seen")}
+        Admin(guest).users.put("guest2", password="x")
+        Admin(connection).vhosts.put("seen")
+        assert "guest2" not in {one.user for one in Admin(guest).permissions.list(vhost="seen")}
         less = scope.replace("administrator", "management")
-        Admin(guest).put_vhost("unseen")
-        Admin(guest).set_permissions("unseen", "guest2", configure="", write="", read=".*")
+        Admin(guest).vhosts.put("unseen")
+        Admin(guest).permissions.put("unseen", "guest2", configure="", write="", read=".*")
         connection.request("PUT", "/auth/tokens", node.key.token(sub="guest2", scope=less).encode())
-        assert {one.name for one in Admin(connection).vhosts()} == {"/", "seen"}
+        assert {one.name for one in Admin(connection).vhosts.list()} == {"/", "seen"}
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ def test_long_tokens(node: TokenNode) -> None:
         connection.channel().basic_get("q")
         assert Admin(connection10).whoami().name == "spark"
         connection10.renew_token(following)
-        assert Admin(connection10).queue("q").name == "q"
+        assert Admin(connection10).queues.get("q").name == "q"
     with pytest.raises(exceptions.AMQPConnectionError):
         node.pika(too_long)
     with pytest.raises(WarrenError), Connection(node.address(too_long)) as connection10:
@@ -459,8 +459,8 @@ def test_long_tokens(node: TokenNode) -> None:
 def test_passwords_still_log_in_also_those_that_look_like_tokens(node: TokenNode) -> None:
     odd = "eyJh.bbb.ccc"
     with Connection(node.address("guest", "guest")) as connection:
-        Admin(connection).put_user("odd", password=odd)
-        Admin(connection).set_permissions("/", "odd", configure="", write="", read=".*")
+        Admin(connection).users.put("odd", password=odd)
+        Admin(connection).permissions.put("/", "odd", configure="", write="", read=".*")
     with node.pika(odd, "odd") as connection:
         connection.channel().basic_get("hidden")
         connection.update_secret("anything", "of a user with a password")
@@ -471,8 +471,8 @@ def test_the_http_api_has_the_rights_of_the_token(node: TokenNode) -> None:
     base = http_client(node.cluster).base
     with Connection(node.address("guest", "guest")) as connection:
         admin = Admin(connection)
-        admin.put_user("lookalike", password="secret", tags=("administrator",))
-        admin.set_permissions("/", "lookalike", configure=".*", write=".*", read=".*")
+        admin.users.put("lookalike", password="secret", tags=("administrator",))
+        admin.permissions.put("/", "lookalike", configure=".*", write=".*", read=".*")
     named = {"sub": "lookalike", "client_id": "lookalike"}
     reading = ["rabbitmq.tag:management", "rabbitmq.read:*/q", "rabbitmq.write:*/amq.default"]
     token = node.key.token(scope=reading, **named)

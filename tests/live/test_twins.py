@@ -33,7 +33,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     """Three nodes with a queue."""
     with LocalCluster(nodes=3, directory=tmp_path / "cluster") as made:
         with made.connect() as connection:
-            Admin(connection).declare_queue(QUEUE, arguments={"x-queue-type": "quorum"})
+            Admin(connection).queues.declare(QUEUE, arguments={"x-queue-type": "quorum"})
         yield made
 
 
@@ -81,7 +81,7 @@ def test_a_twin_is_not_let_in_and_publishing_goes_on_when_the_leader_dies(
         load.finish()
         eventually(lambda: any(REFUSED in cluster.log(other) for other in others), "it is logged")
         with cluster.connect() as connection:
-            members = Admin(connection).queue_members(QUEUE).members
+            members = Admin(connection).members.get(QUEUE).members
         assert all(member.voter for member in members), members
     # The original was connected all the time but for the leader's restart.
     assert REFUSED not in cluster.log(index)

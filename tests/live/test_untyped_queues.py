@@ -147,12 +147,12 @@ def test_it_has_several_members_and_is_shown_as_classic(
     channel: Any, queue_name: str, admin: Admin
 ) -> None:
     channel.queue_declare(queue_name, durable=True)
-    shown = admin.queue(queue_name)
+    shown = admin.queues.get(queue_name)
     assert (shown.type, len(shown.replicas)) == ("classic", 3)
     channel.queue_declare(
         f"{queue_name}.alone", durable=True, arguments={"x-queue-type": "classic"}
     )
-    alone = admin.queue(f"{queue_name}.alone")
+    alone = admin.queues.get(f"{queue_name}.alone")
     assert (alone.type, len(alone.replicas)) == ("classic", 1)
     channel.queue_delete(f"{queue_name}.alone")
 
@@ -161,13 +161,13 @@ def test_a_policy_that_asks_for_a_delivery_limit_is_followed(
     channel: Any, queue_name: str, admin: Admin
 ) -> None:
     channel.queue_declare(queue_name, durable=True)
-    admin.set_policy("/", queue_name, f"^{queue_name}$", {"delivery-limit": 1})
-    eventually(lambda: admin.queue(queue_name).policy == queue_name, "the policy")
+    admin.policies.put("/", queue_name, f"^{queue_name}$", {"delivery-limit": 1})
+    eventually(lambda: admin.queues.get(queue_name).policy == queue_name, "the policy")
     channel.basic_publish("", queue_name, b"dropped", PERSISTENT)
     for _ in range(2):
         channel.basic_reject(taken(channel, queue_name)[0].delivery_tag, requeue=True)
     eventually(lambda: depth(channel, queue_name) == 0, "the message to be dropped")
-    admin.clear_policy("/", queue_name)
+    admin.policies.delete("/", queue_name)
 
 
 def test_its_messages_outlive_the_loss_of_its_leader(tmp_path: Any) -> None:

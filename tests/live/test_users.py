@@ -45,10 +45,10 @@ def as_user(cluster: LocalCluster, user: str, vhost: str = "/") -> Address:
 
 
 def test_a_user_from_its_making_to_its_end(cluster: LocalCluster, admin: Admin) -> None:
-    admin.put_user("ann", password="p", tags=["management"])
+    admin.users.put("ann", password="p", tags=["management"])
     with pytest.raises(AMQPError):  # no permissions anywhere
         connect(cluster, "ann")
-    admin.set_permissions("/", "ann", configure="^ann", write=".*", read="^ann")
+    admin.permissions.put("/", "ann", configure="^ann", write=".*", read="^ann")
     clients = [connect(cluster, "ann", node=node) for node in range(3)]
     channel = clients[1].channel()
     channel.queue_declare("ann.q")
@@ -60,29 +60,29 @@ def test_a_user_from_its_making_to_its_end(cluster: LocalCluster, admin: Admin) 
     with Connection(as_user(cluster, "ann")) as connection:
         own = Admin(connection)
         assert (own.whoami().name, own.whoami().tags) == ("ann", ("management",))
-        assert [vhost.name for vhost in own.vhosts()] == ["/"]
+        assert [vhost.name for vhost in own.vhosts.list()] == ["/"]
         with pytest.raises(AccessRefused):
-            own.put_user("ann", tags=["administrator"])
+            own.users.put("ann", tags=["administrator"])
         with pytest.raises(AccessRefused):
-            own.users()
+            own.users.list()
 
         # A change holds for the next operation of clients that are connected.
-        admin.set_permissions("/", "ann", configure="^$", write="^$", read="^ann")
+        admin.permissions.put("/", "ann", configure="^$", write="^$", read="^ann")
         with pytest.raises(ChannelClosedByBroker) as refused:
             channel.queue_declare("ann.p")
         assert refused.value.reply_code == 403
         with pytest.raises(AccessRefused):
-            own.declare_queue("ann.r")
+            own.queues.declare("ann.r")
 
         # A password change leaves them connected; the old one is refused.
-        admin.put_user("ann", password="new")
+        admin.users.put("ann", password="new")
         clients[2].channel().basic_get("ann.q")
         with pytest.raises(AMQPError):
             connect(cluster, "ann")
         connect(cluster, "ann", "new").close()
 
         # Its end is theirs, on every node, over both protocols.
-        admin.delete_user("ann")
+        admin.users.delete("ann")
         for client in clients:
 
             def ended(client: pika.BlockingConnection = client) -> str | None:
@@ -97,23 +97,23 @@ def test_a_user_from_its_making_to_its_end(cluster: LocalCluster, admin: Admin) 
             )
         with pytest.raises(WarrenError):
             own.whoami()
-    assert not admin.permissions(user=None, vhost="/")[1:]
+    assert not admin.permissions.list(user=None, vhost="/")[1:]
     with pytest.raises(NotFound):
-        admin.user("ann")
-    admin.delete_queue("ann.q")
+        admin.users.get("ann")
+    admin.queues.delete("ann.q")
 
 
 def test_a_vhosts_clients_go_with_it(cluster: LocalCluster, admin: Admin) -> None:
-    admin.put_vhost("short lived", description="for a test")
-    assert admin.vhost("short lived").description == "for a test"
-    assert [one.user for one in admin.permissions(vhost="short lived")] == ["guest"]
+    admin.vhosts.put("short lived", description="for a test")
+    assert admin.vhosts.get("short lived").description == "for a test"
+    assert [one.user for one in admin.permissions.list(vhost="short lived")] == ["guest"]
     address = ("127.0.0.1", cluster.nodes[2].amqp_port)
     with (
         RawClient(address, vhost="short lived") as client,
         connect(cluster, "guest", "guest", "short lived") as other,
     ):
         other.channel().queue_declare("q", durable=True)
-        admin.delete_vhost("short lived")
+        admin.vhosts.delete("short lived")
         close = client.find(spec.Connection.Close)
         assert (close.reply_code, close.reply_text) == (
             320,
@@ -129,9 +129,9 @@ def test_a_vhosts_clients_go_with_it(cluster: LocalCluster, admin: Admin) -> Non
 
 def test_the_last_administrator_cannot_be_lost(admin: Admin) -> None:
     with pytest.raises(Conflict, match="last one with the tag 'administrator'"):
-        admin.delete_user("guest")
+        admin.users.delete("guest")
     with pytest.raises(Conflict, match="last one"):
-        admin.put_user("guest", tags=["monitoring"])
+        admin.users.put("guest", tags=["monitoring"])
     assert admin.whoami().tags == ("administrator",)
 
 
@@ -139,14 +139,14 @@ def test_a_hash_that_rabbitmq_exported_lets_its_user_in(
     cluster: LocalCluster, admin: Admin
 ) -> None:
     hashed = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
-    admin.put_user(
+    admin.users.put(
         "imported", password_hash=hashed, hashing_algorithm="rabbit_password_hashing_sha256"
     )
-    admin.set_permissions("/", "imported", configure="", write="", read="")
+    admin.permissions.put("/", "imported", configure="", write="", read="")
     connect(cluster, "imported", "test12").close()
-    admin.delete_user("imported")
+    admin.users.delete("imported")
     with pytest.raises(PeerError):
-        admin.put_user("imported", password_hash="nonsense")
+        admin.users.put("imported", password_hash="nonsense")
 
 
 def test_a_vhosts_default_queue_type_is_that_of_durable_queues_that_name_none(
@@ -154,18 +154,18 @@ def test_a_vhosts_default_queue_type_is_that_of_durable_queues_that_name_none(
 ) -> None:
     def kinds() -> dict[str, str]:
         with Connection(Address(hosts=cluster.address.hosts, vhost="typed")) as connection:
-            return {queue.name: queue.type for queue in Admin(connection).queues()}
+            return {queue.name: queue.type for queue in Admin(connection).queues.list()}
 
-    admin.put_vhost("typed", default_queue_type="classic")
+    admin.vhosts.put("typed", default_queue_type="classic")
     with pytest.raises(WarrenError, match="unsupported default queue type 'stream'"):
-        admin.put_vhost("typed", default_queue_type="stream")
+        admin.vhosts.put("typed", default_queue_type="stream")
     with connect(cluster, "guest", "guest", "typed", node=1) as client:
         channel = client.channel()
         channel.queue_declare("first", durable=True)
         channel.queue_declare("named", durable=True, arguments={"x-queue-type": "quorum"})
         assert kinds() == {"first": "classic", "named": "quorum"}
-        admin.put_vhost("typed", default_queue_type="quorum")
-        assert admin.vhost("typed").default_queue_type == "quorum"
+        admin.vhosts.put("typed", default_queue_type="quorum")
+        assert admin.vhosts.get("typed").default_queue_type == "quorum"
         channel.queue_declare("first", durable=True)  # what there is stays, and is equivalent
         channel.queue_declare("second", durable=True)
         channel.queue_declare("passing", auto_delete=True)
@@ -175,7 +175,7 @@ def test_a_vhosts_default_queue_type_is_that_of_durable_queues_that_name_none(
             "second": "quorum",
             "passing": "classic",
         }
-    admin.delete_vhost("typed")
+    admin.vhosts.delete("typed")
 
 
 def test_the_command_line(cluster: LocalCluster, admin: Admin) -> None:
@@ -211,11 +211,11 @@ def test_the_command_line(cluster: LocalCluster, admin: Admin) -> None:
     assert isinstance(run("users", "change-password", "nobody", "x").exception, NotFound)
     ok("permissions", "clear-topic", "bob", "-p", "v")
     ok("permissions", "clear", "bob", "-p", "v")
-    assert [one.vhost for one in admin.permissions(user="bob")] == ["/"]
+    assert [one.vhost for one in admin.permissions.list(user="bob")] == ["/"]
     assert "v" in ok("vhosts", "list", "--json")
     assert run("vhosts", "delete", "v", given="n\n").exit_code == 1
     ok("vhosts", "protect", "v")
-    assert admin.vhost("v").protected_from_deletion
+    assert admin.vhosts.get("v").protected_from_deletion
     refused = run("vhosts", "delete", "v", "--yes").exception
     assert isinstance(refused, Conflict) and "protected from deletion" in str(refused)
     ok("vhosts", "unprotect", "v")
@@ -232,20 +232,20 @@ def test_a_vhost_is_either_protected_or_deleted_by_two_nodes(
         other = Admin(connection)
         for number in range(40):
             name = f"both{number}"
-            admin.put_vhost(name)
+            admin.vhosts.put(name)
             eventually(
-                lambda name=name: name in [one.name for one in other.vhosts()], "it is there"
+                lambda name=name: name in [one.name for one in other.vhosts.list()], "it is there"
             )
             with ThreadPoolExecutor(2) as threads:
-                kept = threads.submit(admin.protect_vhost, name)
+                kept = threads.submit(admin.vhosts.protect, name)
                 time.sleep(0.001 * (number % 5))
-                deleted = threads.submit(other.delete_vhost, name)
+                deleted = threads.submit(other.vhosts.delete, name)
             errors = [one.exception() for one in (kept, deleted)]
             if errors[0] is None:
                 assert isinstance(errors[1], Conflict), (number, errors)
-                assert admin.vhost(name).protected_from_deletion
-                admin.protect_vhost(name, False)
-                admin.delete_vhost(name)
+                assert admin.vhosts.get(name).protected_from_deletion
+                admin.vhosts.protect(name, False)
+                admin.vhosts.delete(name)
             else:
                 assert isinstance(errors[0], NotFound) and errors[1] is None, (number, errors)
 
@@ -254,36 +254,36 @@ def test_a_user_without_a_tag_sees_its_own_queues_and_no_more(
     cluster: LocalCluster, admin: Admin
 ) -> None:
     """It listed all queues, exchanges, bindings and nodes, over AMQP 1.0; over HTTP it may not."""
-    admin.put_user("plain", password="p")
-    admin.set_permissions("/", "plain", configure="^mine", write="^mine|^amq", read="^mine|^amq")
+    admin.users.put("plain", password="p")
+    admin.permissions.put("/", "plain", configure="^mine", write="^mine|^amq", read="^mine|^amq")
     for name in ("mine", "mine-too", "theirs"):
-        admin.declare_queue(name)
+        admin.queues.declare(name)
     with Connection(as_user(cluster, "plain")) as connection:
         plain = Admin(connection)
-        assert [one.name for one in plain.queues()] == ["mine", "mine-too"]
-        assert [one.name for one in plain.queues("too|theirs")] == ["mine-too"]
-        assert plain.queue("mine").name == "mine"
+        assert [one.name for one in plain.queues.list()] == ["mine", "mine-too"]
+        assert [one.name for one in plain.queues.list("too|theirs")] == ["mine-too"]
+        assert plain.queues.get("mine").name == "mine"
         for refused in (
-            lambda: plain.queue("theirs"),
+            lambda: plain.queues.get("theirs"),
             lambda: connection.request("GET", "/queues?name=theirs"),
             plain.overview,
-            plain.exchanges,
-            lambda: plain.bindings(source="amq.direct"),
-            lambda: plain.bindings(source="amq.direct", queue="theirs"),
-            plain.nodes,
+            plain.exchanges.list,
+            lambda: plain.bindings.list(source="amq.direct"),
+            lambda: plain.bindings.list(source="amq.direct", queue="theirs"),
+            plain.nodes.list,
         ):
             with pytest.raises(AccessRefused):
                 refused()
-        plain.declare_queue("mine-new")
-        plain.bind("amq.direct", queue="mine-new", routing_key="k")
-        found = plain.bindings(source="amq.direct", queue="mine-new")
+        plain.queues.declare("mine-new")
+        plain.bindings.put("amq.direct", destination_queue="mine-new", routing_key="k")
+        found = plain.bindings.list(source="amq.direct", queue="mine-new")
         assert [one["binding_key"] for one in found] == ["k"]
-        plain.unbind("amq.direct", queue="mine-new", routing_key="k")
-        plain.delete_queue("mine-new")
-    admin.put_user("plain", tags=["management"])
+        plain.bindings.delete("amq.direct", destination_queue="mine-new", routing_key="k")
+        plain.queues.delete("mine-new")
+    admin.users.put("plain", tags=["management"])
     with Connection(as_user(cluster, "plain")) as connection:
-        assert {"mine", "theirs"} <= {one.name for one in Admin(connection).queues()}
-        assert Admin(connection).exchanges() and Admin(connection).overview()["node"]
+        assert {"mine", "theirs"} <= {one.name for one in Admin(connection).queues.list()}
+        assert Admin(connection).exchanges.list() and Admin(connection).overview()["node"]
     for name in ("mine", "mine-too", "theirs"):
-        admin.delete_queue(name)
-    admin.delete_user("plain")
+        admin.queues.delete(name)
+    admin.users.delete("plain")

@@ -32,7 +32,7 @@ from warren_wire.block.block import Block
 assert kernel.ACTIVE == "compiled", kernel.ACTIVE
 uri, queue = sys.argv[1:]
 with Connection(uri) as connection:
-    Admin(connection).declare_queue(queue)
+    Admin(connection).queues.declare(queue)
     with Producer(connection) as producer:
         for number in range(1000):
             producer.send(b"%d" % number, queue, headers={"n": number})
@@ -44,7 +44,7 @@ with Connection(uri) as connection:
         bodies += [int(bytes(block.body(i))) for i in range(block.count)]
     assert bodies == list(range(1000)), bodies[:5]
     reader.settle(claim.number)
-    assert Admin(connection).queue(queue).messages == 0
+    assert Admin(connection).queues.get(queue).messages == 0
 print(*(name for name in ("proton", "typer", "rich", "pyspark", "warren_proton")
         if importlib.util.find_spec(name)))
 """
@@ -58,13 +58,13 @@ from warren_wire.amqp10.proton import Message as Ours
 assert Ours is not Message and Ours.__module__ == "warren_proton._message"
 host, queue = sys.argv[1:]
 with Connection(f"amqp://guest:guest@{host}") as connection:
-    Admin(connection).declare_queue(queue)
+    Admin(connection).queues.declare(queue)
     theirs = BlockingConnection(
         host, user="guest", password="guest", allowed_mechs="PLAIN", sasl_enabled=True)
     sender = theirs.create_sender(f"/queues/{queue}")
     for number in range(20):
         sender.send(Message(body=number, durable=True))
-    assert Admin(connection).queue(queue).messages == 20
+    assert Admin(connection).queues.get(queue).messages == 20
     received = theirs.create_receiver(f"/queues/{queue}", credit=20)
     for number in range(20):
         assert received.receive(timeout=120).body == number
@@ -78,10 +78,10 @@ from warren import Admin, Producer
 from warren.local import LocalCluster
 
 with LocalCluster(1, sys.argv[1]) as cluster, cluster.connect() as connection:
-    Admin(connection).declare_queue("q")
+    Admin(connection).queues.declare("q")
     with Producer(connection) as producer:
         producer.send(b"one", "q").wait()
-    print(Admin(connection).queue("q").messages)
+    print(Admin(connection).queues.get("q").messages)
 """
 
 

@@ -142,7 +142,7 @@ def change_policy(run: Federation) -> None:
     with contextlib.suppress(WarrenError):
         if gone:
             with run.clusters[here].admin() as admin:
-                Admin(admin).clear_policy("/", queue)
+                Admin(admin).policies.delete("/", queue)
         else:
             run.set_policy(here, queue, {"federation-upstream-pattern": "^c"})
     run.wait(MOMENT_S)

@@ -162,9 +162,9 @@ class Federation(Story):
             upstreams = [{"upstream": f"c{i}"} for i in range(len(self.clusters)) if i != here]
             with cluster.admin() as admin:
                 say = Admin(admin)
-                say.set_parameter("/", "federation-upstream-set", "others", upstreams)
+                say.parameters.put("federation-upstream-set", "/", "others", upstreams)
                 if not here:
-                    say.set_policy("/", "wide", f"^{WIDE}$", OTHERS, apply_to="exchanges")
+                    say.policies.put("/", "wide", f"^{WIDE}$", OTHERS, apply_to="exchanges")
             for queue in self.federated(here):
                 self.set_policy(here, queue)
 
@@ -178,7 +178,9 @@ class Federation(Story):
         if queue == CIRCLE:
             usual = {"federation-upstream": f"c{(here + 1) % len(self.clusters)}"}
         with self.clusters[here].admin() as admin:
-            Admin(admin).set_policy("/", queue, f"^{queue}$", upstreams or usual, apply_to="queues")
+            Admin(admin).policies.put(
+                "/", queue, f"^{queue}$", upstreams or usual, apply_to="queues"
+            )
 
     def configure(self, here: int, prefetch: int) -> None:
         """Set a cluster's upstreams, which are the others."""
@@ -194,14 +196,14 @@ class Federation(Story):
                 "queue-type": "quorum",
             }
             with self.clusters[here].admin() as admin:
-                Admin(admin).set_parameter("/", "federation-upstream", f"c{there}", value)
+                Admin(admin).parameters.put("federation-upstream", "/", f"c{there}", value)
 
     def _unbound(self) -> list[str]:
         """Upstreams where no link has bound the exchange yet: it would drop what comes."""
         found = []
         for each in self.clusters[1:]:
             with each.admin() as admin:
-                if not Admin(admin).bindings(source=WIDE):
+                if not Admin(admin).bindings.list(source=WIDE):
                     found.append(each.name)
         return found
 
@@ -299,7 +301,7 @@ class Federation(Story):
         found = []
         for each in self.clusters:
             with each.admin() as admin:
-                texts = [left_in(queue) for queue in Admin(admin).queues("nemesis")]
+                texts = [left_in(queue) for queue in Admin(admin).queues.list("nemesis")]
             found += [f"{each.name} {text}" for text in texts if text]
         return found
 

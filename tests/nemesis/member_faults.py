@@ -47,7 +47,7 @@ def _not_whole(scene: Scene) -> str:
     with Connection(scene.nodes.address(timeout_s=ASK_S)) as connection:
         admin = Admin(connection)
         for queue in scene.queues:
-            status = admin.queue_members(queue)
+            status = admin.members.get(queue)
             wrong = [
                 f"{member.node} {member.state}"
                 for member in status.members
@@ -55,7 +55,7 @@ def _not_whole(scene: Scene) -> str:
             ]
             if wrong or not status.settled:
                 return f"{queue}: {', '.join(wrong) or 'members are not those wanted'}"
-        for node in admin.nodes():
+        for node in admin.nodes.list():
             if not node.running or node.metadata not in ("leader", "follower"):
                 return f"{node.name}: {node.metadata} in the definitions"
     return ""
@@ -164,16 +164,16 @@ def change_member(scene: Scene) -> None:
     members: list[str] = []
 
     def look(admin: Admin) -> None:
-        members[:] = [member.node for member in admin.queue_members(queue).members]
+        members[:] = [member.node for member in admin.members.get(queue).members]
 
     _ask(scene, f"members of {queue}", look)
     if name not in members:
         scene.say(f"{queue} gets a member on {name}")
-        _ask(scene, f"add {name} to {queue}", lambda admin: admin.add_member(queue, name))
+        _ask(scene, f"add {name} to {queue}", lambda admin: admin.members.add(queue, name))
         wait_whole(scene)
         return
     scene.say(f"{queue} gives up its member on {name}, and gets one again")
-    _ask(scene, f"delete {name} from {queue}", lambda admin: admin.delete_member(queue, name))
+    _ask(scene, f"delete {name} from {queue}", lambda admin: admin.members.delete(queue, name))
     if scene.chance.random() < 0.5:
         dies = scene.any()
         scene.say(f"kill -9 node-{dies} meanwhile")
@@ -182,7 +182,7 @@ def change_member(scene: Scene) -> None:
         scene.nodes.start(dies)
     else:
         scene.wait((0.0, 2.0))
-    _ask(scene, f"add {name} to {queue}", lambda admin: admin.add_member(queue, name))
+    _ask(scene, f"add {name} to {queue}", lambda admin: admin.members.add(queue, name))
     wait_whole(scene)
 
 
@@ -193,12 +193,12 @@ def drain_node(scene: Scene) -> None:
     wait_whole(scene)
     scene.say(f"{name} is drained")
     scene.hit(node)
-    _ask(scene, f"drain {name}", lambda admin: admin.drain(name))
+    _ask(scene, f"drain {name}", lambda admin: admin.nodes.drain(name))
     scene.wait((1.0, 4.0))
     if scene.chance.random() < 0.5:
         scene.nodes.stop(node)
         scene.nodes.start(node)
-    _ask(scene, f"revive {name}", lambda admin: admin.revive(name))
+    _ask(scene, f"revive {name}", lambda admin: admin.nodes.revive(name))
     wait_whole(scene)
 
 
@@ -213,7 +213,7 @@ def replace_node(scene: Scene) -> None:
         held[:] = [
             queue
             for queue in scene.queues
-            if any(member.node == name for member in admin.queue_members(queue).members)
+            if any(member.node == name for member in admin.members.get(queue).members)
         ]
 
     _ask(scene, "members", look)
@@ -221,14 +221,14 @@ def replace_node(scene: Scene) -> None:
     scene.hit(node)
     scene.nodes.kill(node)
     scene.nodes.wipe(node)
-    _ask(scene, f"forget {name}", lambda admin: admin.forget(name))
+    _ask(scene, f"forget {name}", lambda admin: admin.nodes.forget(name))
     _ask(scene, f"{name} in the cluster still", lambda admin: _gone(admin, name))
     scene.nodes.start(node)
     for queue in held:
         _ask(
             scene,
             f"add {name} to {queue}",
-            lambda admin, queue=queue: admin.add_member(queue, name),
+            lambda admin, queue=queue: admin.members.add(queue, name),
         )  # type: ignore[misc]
     wait_whole(scene)
 
@@ -238,7 +238,7 @@ class _StillThere(WarrenError):
 
 
 def _gone(admin: Admin, name: str) -> None:
-    if any(node.name == name for node in admin.nodes()):
+    if any(node.name == name for node in admin.nodes.list()):
         raise _StillThere(name)
 
 

@@ -248,7 +248,7 @@ class Nodes:
         while time.monotonic() < deadline:
             try:
                 with Connection(self.address(timeout_s=1.0)) as connection:
-                    leader = Admin(connection).queue(queue).leader
+                    leader = Admin(connection).queues.get(queue).leader
                 if leader in names:
                     return names.index(leader)
             except WarrenError:
@@ -261,7 +261,7 @@ class Nodes:
         for i in range(len(self.nodes)):
             address = Address(hosts=(self.endpoint(i),), request_timeout_s=timeout_s)
             with Connection(address) as connection:
-                Admin(connection).queues()
+                Admin(connection).queues.list()
 
     def log_tail(self, i: int) -> str:
         """The end of what it wrote."""

@@ -232,11 +232,11 @@ class Run(Story):
 
     def _queue(self, name: str) -> Queue:
         with Connection(self.nodes.address(timeout_s=ADMIN_S)) as connection:
-            return Admin(connection).queue(name)
+            return Admin(connection).queues.get(name)
 
     def _queues(self) -> list[Queue]:
         with Connection(self.nodes.address(timeout_s=ADMIN_S)) as connection:
-            return Admin(connection).queues()
+            return Admin(connection).queues.list()
 
 
 def main(arguments: list[str] | None = None) -> int:

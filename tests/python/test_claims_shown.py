@@ -44,7 +44,7 @@ def described(cluster: LocalCluster, number: int) -> dict[str, Any]:
 def test_the_query_and_batch_that_read_a_claim_are_shown(cluster: LocalCluster) -> None:
     long = "ж" * 200  # 400 bytes: cut, in the middle of a character
     with cluster.connect() as connection:
-        Admin(connection).declare_queue("read", arguments={"x-queue-type": "quorum"})
+        Admin(connection).queues.declare("read", arguments={"x-queue-type": "quorum"})
         with Producer(connection) as producer:
             for body in (b"1", b"2", b"3"):
                 producer.send(body, "read")
@@ -79,17 +79,17 @@ def test_times_are_shown_by_the_leaders_clock(
     """
     queue, expires_ms = "timed", 3_600_000
     with cluster.connect() as connection:
-        Admin(connection).declare_queue(queue, arguments={"x-queue-type": "quorum"})
+        Admin(connection).queues.declare(queue, arguments={"x-queue-type": "quorum"})
         reader = ClaimReader(connection, queue, "driver")
         reader.register(expires_ms=expires_ms)
         with Producer(connection) as producer:
             for _ in range(50):
                 producer.send(b"x" * 10_000, queue)
-            seen = [Admin(connection).readers(queue)[0]]
+            seen = [Admin(connection).claims.readers(queue)[0]]
             producer.flush()
     for i in range(3):
         with Connection(cluster.node_address(i)) as at:
-            seen += Admin(at).readers(queue)
+            seen += Admin(at).claims.readers(queue)
     for each in seen:
         assert each.heard_ago_ms is not None and 0 <= each.heard_ago_ms < PATIENCE_S * 1000
         assert each.expires_in_ms == expires_ms - each.heard_ago_ms

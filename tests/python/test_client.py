@@ -90,7 +90,7 @@ def connect(
 def test_management_round_trip(node: FakeNode) -> None:
     with connect(node) as connection:
         admin = Admin(connection)
-        made = admin.declare_queue(
+        made = admin.queues.declare(
             "a/ü?&", arguments={"x-max-length": 5, "x-nested": {"a": [1, True, None]}}
         )
         assert (made.name, made.replicas, made.by_priority) == ("a/ü?&", ("fake-1",), {4: 0})
@@ -99,15 +99,15 @@ def test_management_round_trip(node: FakeNode) -> None:
         )
         assert asked.arguments == {"x-max-length": 5, "x-nested": {"a": [1, True, None]}}
         assert {type(v) for v in asked.arguments.values()} == {int, dict}
-        assert [queue.name for queue in admin.queues()] == ["a/ü?&", "q"]
+        assert [queue.name for queue in admin.queues.list()] == ["a/ü?&", "q"]
         assert node.cluster.seen[-1].count == 500
         assert admin.overview()["node"] == "fake-1"
-        assert admin.delete_queue("a/ü?&", if_unused=True) == 0
+        assert admin.queues.delete("a/ü?&", if_unused=True) == 0
         assert node.cluster.seen[-1] == queue_resource.DeleteQueueRequest(
             "a/ü?&", True, False, token=node.cluster.seen[-1].token
         )
         with pytest.raises(NotFound, match="no queue 'a/ü"):
-            admin.queue("a/ü?&")
+            admin.queues.get("a/ü?&")
 
 
 @pytest.mark.parametrize("value", [1 << 64, -(1 << 63) - 1, "\ud800", {"a": [1j]}])
@@ -118,14 +118,16 @@ def test_a_value_that_cannot_be_sent_spoiled_the_request_after_it(
     with connect(node) as connection:
         admin = Admin(connection)
         with pytest.raises(UsageError, match="a value cannot be sent"):
-            admin.declare_queue("big", arguments={"x-max-length": value})
-        assert admin.queue("q").name == "q"
-        assert admin.declare_queue("new", arguments={"x-max-length": 1 << 62}).name == "new"
+            admin.queues.declare("big", arguments={"x-max-length": value})
+        assert admin.queues.get("q").name == "q"
+        assert admin.queues.declare("new", arguments={"x-max-length": 1 << 62}).name == "new"
 
 
 def test_a_binding_is_found_and_undone_by_its_location(node: FakeNode) -> None:
     with connect(node) as connection:
-        Admin(connection).unbind("ex;1", queue="q", routing_key="k=;", arguments={"x": [1, "é"]})
+        Admin(connection).bindings.delete(
+            "ex;1", destination_queue="q", routing_key="k=;", arguments={"x": [1, "é"]}
+        )
         undone = node.cluster.seen[-1]
         assert isinstance(undone, binding_resource.UnbindRequest)
         assert undone.binding == binding_resource.BindingInfo(
@@ -136,18 +138,18 @@ def test_a_binding_is_found_and_undone_by_its_location(node: FakeNode) -> None:
 def test_a_wrong_password_is_refused_and_not_shown(node: FakeNode) -> None:
     with connect(node, password="sesame") as connection:
         with pytest.raises(AccessRefused) as caught:
-            Admin(connection).queues()
+            Admin(connection).queues.list()
         assert "sesame" not in str(caught.value) + repr(connection) + repr(connection.address)
     with connect(node) as connection:
-        assert Admin(connection).queues()
+        assert Admin(connection).queues.list()
 
 
 def test_an_unknown_vhost_is_refused_with_its_name(node: FakeNode) -> None:
     with connect(node, vhost="nowhere") as connection:
         with pytest.raises(PeerError, match="vhost nowhere not found"):
-            Admin(connection).queues()
+            Admin(connection).queues.list()
     with connect(node, vhost="a%2Fb") as connection:
-        assert Admin(connection).queues()
+        assert Admin(connection).queues.list()
 
 
 def test_claims_from_open_to_settle(node: FakeNode) -> None:
@@ -174,7 +176,7 @@ def test_claims_from_open_to_settle(node: FakeNode) -> None:
         assert newer.register().settled == 1
         with pytest.raises(Fenced):
             reader.settle(2)
-        assert Admin(connection).readers("q")[0].open_claims == 1
+        assert Admin(connection).claims.readers("q")[0].open_claims == 1
         assert newer.release(2) == 4
         assert bodies_of(browse(connection, "q", 100)) == [b"%d" % i * 50 for i in range(5, 9)]
         assert len(bodies_of(browse(connection, "q", 3))) == 3
@@ -238,10 +240,10 @@ def test_more_readers_than_answers_are_stored_step_at_once(
             steps.append(ReaderStep(name, "r", reader.registered_epoch(), 1, 2, 1, 100))
         taken = take_steps(connection, steps)
         assert [(one.messages, one.claim.messages) for one in taken] == [(1, 1)] * len(names)
-        counted = Admin(connection).queues_named([*names, "missing"])
+        counted = Admin(connection).queues.get_each([*names, "missing"])
         assert [queue.name for queue in counted[:-1]] == names
         assert isinstance(counted[-1], NotFound)
-        assert take_steps(connection, []) == Admin(connection).queues_named([]) == []
+        assert take_steps(connection, []) == Admin(connection).queues.get_each([]) == []
 
 
 def test_a_refusal_to_one_reader_is_told_in_its_place(cluster: FakeCluster, node: FakeNode) -> None:
@@ -373,7 +375,7 @@ def test_a_request_whose_node_dies_is_made_again_elsewhere(cluster: FakeCluster)
 def test_a_node_that_cannot_serve_now_is_asked_again(node: FakeNode) -> None:
     node.cluster.refuse[queue_resource.GetQueueRequest] += [errors.Unavailable("no majority")] * 2
     with connect(node) as connection:
-        assert Admin(connection).queue("q").name == "q"
+        assert Admin(connection).queues.get("q").name == "q"
         node.cluster.refuse[queue_resource.GetQueueRequest] += [
             errors.Unavailable("no majority")
         ] * 1000
@@ -400,7 +402,7 @@ def test_no_node_at_all(node: FakeNode) -> None:
 
 def test_a_node_that_says_nothing_is_given_up_at_the_deadline(node: FakeNode) -> None:
     with connect(node) as connection:
-        Admin(connection).queues()
+        Admin(connection).queues.list()
         node.silent = True
         gives_up(connection, "deadline")
         node.silent = False
@@ -423,11 +425,11 @@ def test_a_process_that_was_stopped_reads_what_came_before_it_gives_the_node_up(
     with Connection(
         f"amqp://guest:guest@{node.host}/?request_timeout=60&heartbeat=1"
     ) as connection:
-        Admin(connection).queue("q")
+        Admin(connection).queues.get("q")
         wire = connection._wire
         assert wire is not None
         monkeypatch.setattr(wire_module.select, "select", interrupted)
-        Admin(connection).queue("q")
+        Admin(connection).queues.get("q")
         assert connection._wire is wire and wire.lost is None
 
 
@@ -491,7 +493,7 @@ def test_a_refused_block_of_a_stage_ends_it(node: FakeNode) -> None:
             for _ in range(50):
                 writer.write(make_block("q", b"x"))
             writer.finish()
-        assert Admin(connection).queue("q")  # the connection continues
+        assert Admin(connection).queues.get("q")  # the connection continues
 
 
 def test_a_block_above_the_limit_is_refused_by_name(node: FakeNode) -> None:
@@ -523,7 +525,7 @@ def test_a_connection_is_good_for_any_number_of_stages(node: FakeNode) -> None:
 
     def stages() -> int:
         with connect(node) as connection:
-            Admin(connection).declare_queue("q")
+            Admin(connection).queues.declare("q")
             for attempt in range(ANSWERS_OWED_MAX):
                 with StageWriter(connection, DRIVER, batch=0, partition=0, attempt=attempt) as one:
                     one.write(make_block("q", b"body"))
@@ -551,7 +553,7 @@ def test_a_request_above_the_limit_is_refused_and_the_next_one_works(node: FakeN
     with connect(node) as connection:
         with pytest.raises(TooLarge, match="4194304 is the limit"):
             connection.request("PUT", "/queues/x", {"arguments": {"x": "y" * (5 << 20)}})
-        assert Admin(connection).queues()
+        assert Admin(connection).queues.list()
 
 
 def test_unknown_requests_are_refused_with_what_is_known(node: FakeNode) -> None:
@@ -572,9 +574,9 @@ def test_unknown_requests_are_refused_with_what_is_known(node: FakeNode) -> None
 
 def test_a_connection_idle_for_long_is_made_anew(node: FakeNode) -> None:
     with connect(node) as connection:
-        Admin(connection).queues()
+        Admin(connection).queues.list()
         node.die_before_apply = True
         node._waker.send(b"x")
         while node.connections:
             pass
-        assert Admin(connection).queues()
+        assert Admin(connection).queues.list()

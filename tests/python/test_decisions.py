@@ -51,7 +51,7 @@ class Pipeline:
         self.connection = connection
         self.source, self.target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("in", "out"))
         for name in (self.source, self.target):
-            Admin(connection).declare_queue(name)
+            Admin(connection).queues.declare(name)
         fill = SinkDriver("fill", "run", draw_epoch(connection))
         publish_batch(connection, fill, 0, [stage(connection, fill, self.source, rows=ROWS)])
         self.driver = SinkDriver("s", uuid.uuid4().hex, draw_epoch(connection))
@@ -73,7 +73,7 @@ class Pipeline:
 
     def release(self, **how: bool) -> int:
         """An operator gives up the reader."""
-        return Admin(self.connection).release_claims(self.source, "r", **how)
+        return Admin(self.connection).claims.release(self.source, "r", **how)
 
     def bind(self, part: StagedPart | None = None, batch: int = 0) -> None:
         """As when a driver dies just before its batch is published."""
@@ -83,7 +83,7 @@ class Pipeline:
 
     def holds(self) -> tuple[int, int, int]:
         """(ready, claimed) of the source, ready of the target."""
-        source, target = (Admin(self.connection).queue(q) for q in (self.source, self.target))
+        source, target = (Admin(self.connection).queues.get(q) for q in (self.source, self.target))
         return source.messages_ready, source.messages_claimed, target.messages_ready
 
 
@@ -177,8 +177,8 @@ def test_a_batch_number_used_twice_settles_nothing(connection: Connection) -> No
 def test_when_the_batchs_queue_is_gone_an_operator_decides(connection: Connection) -> None:
     line = Pipeline(connection)
     line.bind()
-    Admin(connection).delete_queue(line.target)
-    Admin(connection).declare_queue(line.target)
+    Admin(connection).queues.delete(line.target)
+    Admin(connection).queues.declare(line.target)
     with pytest.raises(Conflict, match="nobody|was deleted"):
         line.release()
     assert line.holds() == (0, 20, 0)

@@ -86,7 +86,7 @@ def test_what_the_command_line_does(cluster: LocalCluster) -> None:
 def test_the_command_line_with_a_claim_that_a_batch_decides_about(cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
         for name in ("bound", "out"):
-            Admin(connection).declare_queue(name)
+            Admin(connection).queues.declare(name)
         fill = SinkDriver("fill", "run", draw_epoch(connection))
         publish_batch(connection, fill, 0, [stage(connection, fill, "bound")])
         reader = ClaimReader(connection, "bound", "driver")
@@ -101,17 +101,17 @@ def test_the_command_line_with_a_claim_that_a_batch_decides_about(cluster: Local
         assert listed["bound"] == [named]
         shown = warren(cluster, "claims", "list", "bound")
         assert f"{number}: batch 4 of s (run r 1) in out" in shown
-        Admin(connection).delete_queue("out")
+        Admin(connection).queues.delete("out")
         with pytest.raises(Conflict, match="batch 4 of sink 's', run 'r 1', in queue 'out'"):
             warren(cluster, "claims", "release", "bound", "driver")
         release = ("claims", "release", "bound", "driver", "--undecided")
         assert f"released {held}" in warren(cluster, *release)
-        Admin(connection).delete_queue("bound")
+        Admin(connection).queues.delete("bound")
 
 
 def test_a_claim_keeps_priorities_and_fences(cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
-        Admin(connection).declare_queue("priorities", arguments={"x-queue-type": "quorum"})
+        Admin(connection).queues.declare("priorities", arguments={"x-queue-type": "quorum"})
         with Producer(connection) as producer:
             for i in range(300):
                 producer.send(b"%d" % (i % 3), "priorities", priority=i % 3)
@@ -137,14 +137,14 @@ def test_a_claim_keeps_priorities_and_fences(cluster: LocalCluster) -> None:
         with pytest.raises(Fenced):
             reader.open(first + 3, max_messages=1, max_bytes=1)
         assert sum(p.messages for p in browse(connection, "priorities", 1000)) == 1
-        Admin(connection).delete_queue("priorities")
+        Admin(connection).queues.delete("priorities")
 
 
 def cannot_connect(cluster: LocalCluster, limit_s: float) -> None:
     """A request says so, in as much time as one attempt needs on this machine."""
     address = replace(cluster.address, request_timeout_s=limit_s)
     with Connection(address) as lonely, pytest.raises(Unavailable) as told:
-        Admin(lonely).queues()
+        Admin(lonely).queues.list()
     if "cannot connect" not in str(told.value):
         raise TooSlow(str(told.value))
 
@@ -152,7 +152,7 @@ def cannot_connect(cluster: LocalCluster, limit_s: float) -> None:
 def test_a_directory_keeps_its_cluster(tmp_path: Path) -> None:
     with LocalCluster(nodes=1, directory=tmp_path) as first:
         with first.connect() as connection:
-            Admin(connection).declare_queue("kept")
+            Admin(connection).queues.declare("kept")
             Producer(connection).send(b"x", "kept").wait()
         first.kill(0)
         assert not first.is_running(0)
@@ -160,7 +160,7 @@ def test_a_directory_keeps_its_cluster(tmp_path: Path) -> None:
     again = LocalCluster(directory=tmp_path)
     assert again.addresses == first.addresses
     with again, again.connect() as connection:
-        assert Admin(connection).queue("kept").messages_ready == 1
+        assert Admin(connection).queues.get("kept").messages_ready == 1
         assert again.leader_of("kept") == 0
 
 
@@ -190,7 +190,7 @@ def test_a_node_that_neither_answers_nor_dies_is_left(tmp_path: Path) -> None:
         address = replace(cluster.address, heartbeat_s=1.0)
         with Connection(address) as connection:
             admin = Admin(connection)
-            admin.declare_queue("q")
+            admin.queues.declare("q")
             assert connection.node is not None
             ports = [node.amqp_port for node in cluster.nodes]
             stuck = ports.index(connection.node[1])
@@ -199,7 +199,7 @@ def test_a_node_that_neither_answers_nor_dies_is_left(tmp_path: Path) -> None:
                 producer.send(b"x", "q").wait()
             assert connection.node != ("127.0.0.1", ports[stuck])
             cluster.resume(stuck)
-            assert admin.queue("q").messages_ready >= 1
+            assert admin.queues.get("q").messages_ready >= 1
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ def test_stages_are_exact_while_nodes_are_killed(tmp_path: Path) -> None:
                 stop.wait(1.5)
 
         with cluster.connect() as connection:
-            Admin(connection).declare_queue("q")
+            Admin(connection).queues.declare("q")
             driver = SinkDriver("s", "run", draw_epoch(connection))
             thread = threading.Thread(target=killer)
             thread.start()

@@ -87,18 +87,18 @@ def test_values_arrive_as_they_were_said(admin: Admin, world: FakeCluster) -> No
         m.ReviveNodeRequest: [v.NodeStatus(node(), (), True)],
         m.ForgetNodeRequest: [v.Forgetting("w-4", 3, (("/", "c"),))],
     }
-    assert admin.queue_members("a/ü") == status
-    assert admin.add_member("q", "w-4").wanted == ("w-1", "w-4")
-    assert admin.delete_member("q", "w-4").wanted == ("w-1",)
-    assert admin.transfer_leadership("q", "w-4") == v.LeaderMoved("/", "q", "w-4", True)
-    assert admin.grow("w/4", "even", queue_pattern="^o") == resizing
-    assert admin.shrink("w/4", errors_only=True) == resizing
-    assert admin.rebalance(vhost_pattern="^p") == rebalanced
-    assert [each.name for each in admin.nodes()] == ["w-1", "w-4"]
-    assert admin.node_status("w-4").moving[0].member == LEARNING
-    assert admin.drain("w-4").node.drained
-    assert admin.revive("w-4").done
-    assert admin.forget("w-4").lost == (("/", "c"),)
+    assert admin.members.get("a/ü") == status
+    assert admin.members.add("q", "w-4").wanted == ("w-1", "w-4")
+    assert admin.members.delete("q", "w-4").wanted == ("w-1",)
+    assert admin.members.transfer("q", "w-4") == v.LeaderMoved("/", "q", "w-4", True)
+    assert admin.nodes.grow("w/4", "even", queue_pattern="^o") == resizing
+    assert admin.nodes.shrink("w/4", errors_only=True) == resizing
+    assert admin.members.rebalance(vhost_pattern="^p") == rebalanced
+    assert [each.name for each in admin.nodes.list()] == ["w-1", "w-4"]
+    assert admin.nodes.get("w-4").moving[0].member == LEARNING
+    assert admin.nodes.drain("w-4").node.drained
+    assert admin.nodes.revive("w-4").done
+    assert admin.nodes.forget("w-4").lost == (("/", "c"),)
     asked = {type(each): each for each in world.seen}
     assert asked[m.GetMembersRequest].queue == "a/ü"
     grown = asked[m.GrowNodeRequest]
@@ -124,7 +124,7 @@ def test_waiting_ends_when_the_members_are_the_wanted_ones(
         ],
     }
     seen: list[v.QueueMembers] = []
-    admin.add_member("q", "w-4", wait=20, progress=seen.append)
+    admin.members.add("q", "w-4", wait=20, progress=seen.append)
     assert [each.settled for each in seen] == [False, True]
     assert seen[0].members[1].sent_bytes == 1_000
 
@@ -137,17 +137,17 @@ def test_what_takes_too_long_says_what_is_missing_and_goes_on(
         m.GetMembersRequest: [members(RUNNING, LEARNING, settled=False)],
     }
     with pytest.raises(StillUnderWay) as caught:
-        admin.add_member("q", "w-4", wait=0.3)
+        admin.members.add("q", "w-4", wait=0.3)
     assert "(1,000 of 2,500 bytes); it continues in the background" in str(caught.value)
     assert "w-1" not in str(caught.value)
     world.script[m.GetMembersRequest] = [members(RUNNING, settled=False, leader=None)]
     with pytest.raises(StillUnderWay, match="no leader"):
-        admin.add_member("q", "w-4", wait=0.1)
+        admin.members.add("q", "w-4", wait=0.1)
     world.script[m.DrainNodeRequest] = world.script[m.GetNodeRequest] = [
         v.NodeStatus(node(drained=True, leaders=7), (), False)
     ]
     with pytest.raises(StillUnderWay, match="it leads 7 queues"):
-        admin.drain("w-4", wait=0.1)
+        admin.nodes.drain("w-4", wait=0.1)
 
 
 def test_when_nobody_can_say_how_far_it_is_it_is_still_under_way(
@@ -158,7 +158,7 @@ def test_when_nobody_can_say_how_far_it_is_it_is_still_under_way(
         m.GetMembersRequest: [errors.Unavailable("most nodes are out of reach")],
     }
     with pytest.raises(StillUnderWay, match="out of reach.*continues in the background"):
-        admin.add_member("q", "w-4", wait=0.2)
+        admin.members.add("q", "w-4", wait=0.2)
 
 
 def test_draining_the_only_node_one_knows_says_so(world: FakeCluster) -> None:
@@ -166,28 +166,28 @@ def test_draining_the_only_node_one_knows_says_so(world: FakeCluster) -> None:
     world.script = {m.DrainNodeRequest: [errors.Unavailable("it is going")]}
     with Connection(f"amqp://guest:guest@{made.host}/?request_timeout=0.5") as connection:
         with pytest.raises(Unavailable, match="'w-4' may be in maintenance.*serves no clients"):
-            Admin(connection).drain("w-4")
+            Admin(connection).nodes.drain("w-4")
         world.script = {
             m.DrainNodeRequest: [v.NodeStatus(node(drained=True), (), False)],
             m.GetNodeRequest: [errors.Unavailable("it is gone")],
         }
         for wait in (0.2, 600):  # it waited that long for a node that serves no clients
             with pytest.raises(Unavailable, match="'w-4' is in maintenance now.*no clients"):
-                Admin(connection).drain("w-4", wait=wait)
+                Admin(connection).nodes.drain("w-4", wait=wait)
     made.kill()
     with Connection(f"amqp://guest:guest@{made.host}/?request_timeout=0.5") as connection:
         with pytest.raises(NoNodeReached, match="gave up after 0.5 s: cannot connect") as caught:
-            Admin(connection).drain("w-4")
+            Admin(connection).nodes.drain("w-4")
         assert "maintenance" not in str(caught.value)
 
 
 def test_a_wait_that_cannot_be_begins_nothing(admin: Admin, world: FakeCluster) -> None:
     for wait in (0, -1, float("nan")):
         with pytest.raises(UsageError, match="more than 0"):
-            admin.grow("w-4", wait=wait)
+            admin.nodes.grow("w-4", wait=wait)
     assert not any(isinstance(each, m.GrowNodeRequest) for each in world.seen)
     with pytest.raises(UsageError, match="node's name"):
-        admin.drain("")
+        admin.nodes.drain("")
 
 
 def test_a_node_is_forgotten_when_it_is_shown_no_longer(admin: Admin, world: FakeCluster) -> None:
@@ -197,7 +197,7 @@ def test_a_node_is_forgotten_when_it_is_shown_no_longer(admin: Admin, world: Fak
         m.GetNodeRequest: [leaving, errors.NotFound("no node 'w-4'")],
     }
     seen: list[v.NodeStatus] = []
-    assert admin.forget("w-4", wait=20, progress=seen.append).queues == 3
+    assert admin.nodes.forget("w-4", wait=20, progress=seen.append).queues == 3
     assert seen == [leaving]
 
 
@@ -212,7 +212,7 @@ def test_rebalancing_asks_until_nothing_is_left_to_move(admin: Admin, world: Fak
         ],
     }
     left: list[int] = []
-    began = admin.rebalance(wait=20, progress=lambda seen: left.append(len(seen.moves)))
+    began = admin.members.rebalance(wait=20, progress=lambda seen: left.append(len(seen.moves)))
     assert (began.moves, left) == (moves, [1, 1, 0])
 
 
@@ -222,28 +222,28 @@ def test_a_critical_node_is_an_answer_and_no_reason_to_ask_elsewhere(
     critical = v.QuorumCritical("w-4", True, (v.QueueName("/", "q"),), 5)
     world.script = {m.CheckQuorumCriticalRequest: [m.Criticality(critical)]}
     began = time.monotonic()
-    assert admin.quorum_critical("w-4") == critical and not critical.safe
+    assert admin.nodes.quorum_critical("w-4") == critical and not critical.safe
     assert time.monotonic() - began < PROMPTLY_S, "it was asked again and again"
     world.script[m.CheckQuorumCriticalRequest] = [
         errors.Unavailable("no majority"),
         m.Criticality(v.QuorumCritical("w-4", False, (), 0)),
     ]
-    assert admin.quorum_critical().safe, "a node that cannot say is no answer"
+    assert admin.nodes.quorum_critical().safe, "a node that cannot say is no answer"
 
 
 def test_refusals_are_told_with_their_reason(admin: Admin, world: FakeCluster) -> None:
     world.refuse[m.DeleteMemberRequest] = [errors.PreconditionFailed("the majority would be lost")]
     with pytest.raises(Conflict, match="majority would be lost"):
-        admin.delete_member("q", "w-1", wait=5)
+        admin.members.delete("q", "w-1", wait=5)
     world.refuse[m.GrowNodeRequest] = [errors.NotFound("no node 'w-9'")]
     with pytest.raises(NotFound, match="w-9"):
-        admin.grow("w-9")
+        admin.nodes.grow("w-9")
     world.refuse[m.ListNodesRequest] = [errors.AccessRefused("the tag 'monitoring' is needed")]
     with pytest.raises(AccessRefused, match="monitoring"):
-        admin.nodes()
+        admin.nodes.list()
 
 
 def test_an_answer_of_another_version_is_told_as_such(admin: Admin, world: FakeCluster) -> None:
     world.script = {m.ListNodesRequest: [overview.Overview("fake-1", "fake", "0", ())]}
     with pytest.raises(PeerError, match="client of the cluster's version"):
-        admin.nodes()
+        admin.nodes.list()

@@ -49,6 +49,11 @@ class Brokers:
         self.failing: dict[str, str] = {}
         self.refused: set[str] = set()
         self.most = 0
+        self.admin: Any = SimpleNamespace(
+            queues=SimpleNamespace(get=self.queue),
+            shovels=SimpleNamespace(list=self.shovels, delete=self.delete_shovel),
+            parameters=SimpleNamespace(put=self.set_shovel),
+        )
 
     def turn(self) -> None:
         self.most = max(self.most, len(self.values))
@@ -86,7 +91,8 @@ class Brokers:
             for name in self.values
         ]
 
-    def set_shovel(self, vhost: str, name: str, value: dict[str, Any]) -> None:
+    def set_shovel(self, component: str, vhost: str, name: str, value: dict[str, Any]) -> None:
+        assert component == "shovel"
         self.values[name] = value
         follow = value["src-delete-after"] == "never"
         self.to_move[name] = 10**9 if follow else self.source[value["src-queue"]]
@@ -101,7 +107,13 @@ def migration(
     brokers: Brokers, plan: MigrationPlan = PLAN, counts: Counts | None = None
 ) -> Migration:
     return Migration(
-        plan, sorted(brokers.here), brokers, brokers, counts or Counts(None, SOURCE), None, Clock()
+        plan,
+        sorted(brokers.here),
+        brokers,
+        brokers.admin,
+        counts or Counts(None, SOURCE),
+        None,
+        Clock(),
     )
 
 
@@ -301,7 +313,7 @@ def test_the_end_waits_for_confirms() -> None:
             for one in shown(vhost)
         ]
 
-    brokers.shovels = with_pending  # type: ignore[method-assign]
+    brokers.admin.shovels.list = with_pending
     made.step()
     assert made.queues[0].state == MOVES and "confirms" in made.queues[0].reason
     brokers.here["a"] += 1

@@ -35,7 +35,7 @@ def connection(cluster: LocalCluster) -> Iterator[Connection]:
 @pytest.fixture
 def queue(connection: Connection) -> str:
     name = f"q-{uuid.uuid4().hex[:8]}"
-    Admin(connection).declare_queue(name)
+    Admin(connection).queues.declare(name)
     return name
 
 
@@ -145,7 +145,7 @@ def test_a_queue_that_was_deleted_with_its_stages_is_no_published_batch(
 ) -> None:
     driver = SinkDriver("s", "run", draw_epoch(connection))
     part = stage(connection, driver, queue)
-    Admin(connection).delete_queue(queue)
+    Admin(connection).queues.delete(queue)
     with pytest.raises(StageLost, match="was deleted"):
         publish_batch(connection, driver, 0, [part])
     drop_batch(connection, driver, 0, [part])
@@ -154,7 +154,7 @@ def test_a_queue_that_was_deleted_with_its_stages_is_no_published_batch(
 def test_a_batch_over_several_queues_is_published_by_each(connection: Connection) -> None:
     names = [f"many-{i}-{uuid.uuid4().hex[:6]}" for i in range(20)]
     for name in names:
-        Admin(connection).declare_queue(name, durable=False)
+        Admin(connection).queues.declare(name, durable=False)
     driver = SinkDriver("s", "run", draw_epoch(connection))
     parts = []
     for partition in range(2):
@@ -170,7 +170,7 @@ def test_a_batch_half_published_by_a_zombie_is_there_once(
     connection: Connection, queue: str
 ) -> None:
     other = f"{queue}-other"
-    Admin(connection).declare_queue(other)
+    Admin(connection).queues.declare(other)
     zombie = SinkDriver("s", "run", draw_epoch(connection))
     staged = [stage(connection, zombie, name, partition=i) for i, name in enumerate((queue, other))]
     driver = SinkDriver("s", "run", draw_epoch(connection))
@@ -193,7 +193,7 @@ def test_a_conflict_in_one_queue_does_not_keep_the_batch_from_the_others(
     monkeypatch.setattr(stages, "REQUEST_BYTES", 1)  # as with thousands of attempts and queues
     others = [f"{queue}-after", f"a-{queue}"]
     for name in others:
-        Admin(connection).declare_queue(name)
+        Admin(connection).queues.declare(name)
     publish_rows(connection, "run", queue, ROWS)
     driver = SinkDriver("s", "run", draw_epoch(connection))
     parts = [
@@ -224,7 +224,7 @@ def expired_claim(connection: Connection, queue: str) -> tuple[ClaimReader, int]
     first = reader.register().settled + 1
     assert reader.open(first, max_messages=100, max_bytes=1 << 20, ttl_ms=1).messages == 100
     deadline = time.monotonic() + PATIENCE_S
-    while Admin(connection).queue(queue).messages_ready != 100:
+    while Admin(connection).queues.get(queue).messages_ready != 100:
         assert time.monotonic() < deadline, "the claim does not expire"
     return reader, first
 
@@ -237,7 +237,7 @@ def test_settling_an_expired_claim_is_an_error_and_its_messages_are_not_taken_ag
         reader.settle(first)
     with pytest.raises(ClaimLost):
         reader.open(first + 1, max_messages=100, max_bytes=1 << 20)
-    assert Admin(connection).queue(queue).messages_ready == 100
+    assert Admin(connection).queues.get(queue).messages_ready == 100
 
 
 def test_a_driver_that_says_so_goes_on_after_a_lost_claim(

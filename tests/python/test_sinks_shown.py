@@ -29,14 +29,14 @@ def run(cluster: LocalCluster, *words: str) -> Result:
 def test_runs_are_shown_by_every_node_with_their_batches(cluster: LocalCluster) -> None:
     queue = "output"
     with cluster.connect() as connection:
-        Admin(connection).declare_queue(queue, arguments={"x-queue-type": "quorum"})
+        Admin(connection).queues.declare(queue, arguments={"x-queue-type": "quorum"})
         for batch in range(18):
             publish_rows(connection, "query-1", queue, [b"row"] * (batch + 1), batch, 1)
         driver = SinkDriver("s", "query-2", draw_epoch(connection))
         part = stage(connection, driver, queue, 7, [b"row"] * 5)
         for i in range(3):
             with Connection(cluster.node_address(i)) as at:
-                found = Admin(at).sinks(queue)
+                found = Admin(at).sinks.list(queue)
                 assert [each.run for each in found.runs] == ["query-2", "query-1"], i
                 new, old = found.runs
                 assert (found.total, new.last_batch, new.batches) == (2, -1, ())
@@ -55,13 +55,13 @@ def test_runs_are_shown_by_every_node_with_their_batches(cluster: LocalCluster) 
 def test_what_is_not_there_or_cannot_be_asked_is_refused(cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
         admin = Admin(connection)
-        admin.declare_queue("none")
-        assert admin.sinks("none").total == 0
+        admin.queues.declare("none")
+        assert admin.sinks.list("none").total == 0
         with pytest.raises(NotFound, match="absent"):
-            admin.sinks("absent")
+            admin.sinks.list("absent")
         for count in (0, SINKS_LISTED_MAX + 1):
             with pytest.raises(PeerError, match=f"count={count}: a number from 1 to 500"):
-                admin.sinks("none", count=count)
+                admin.sinks.list("none", count=count)
     with pytest.raises(NotFound, match="queue 'none' knows no sink 's' with run 'r'"):
         run(cluster, "show", "none", "s", "--run", "r")
     with pytest.raises(UsageError, match="the sink's name is empty"):
@@ -73,25 +73,25 @@ def test_a_sink_is_forgotten_and_a_new_checkpoint_begins_clean(cluster: LocalClu
     queue = "forgetting"
     with cluster.connect() as connection:
         admin = Admin(connection)
-        admin.declare_queue(queue, arguments={"x-queue-type": "quorum"})
+        admin.queues.declare(queue, arguments={"x-queue-type": "quorum"})
         driver = SinkDriver("s", "old", draw_epoch(connection))
         publish_batch(connection, driver, 3, [stage(connection, driver, queue, 3, [b"row"] * 5)])
         part = stage(connection, driver, queue, 4, [b"row"] * 2)
         with pytest.raises(Conflict, match="attempts of batch 4 are staged"):
-            admin.forget_sink(queue, "s")
+            admin.sinks.forget(queue, "s")
         assert run(cluster, "forget", queue, "s", "--force").stdout == (
             "forgot 1 runs of s; 2 staged messages dropped\n"
         )
         with Connection(cluster.node_address(2)) as at:
-            assert Admin(at).sinks(queue).total == 0
+            assert Admin(at).sinks.list(queue).total == 0
         with pytest.raises(StageLost):
             publish_batch(connection, driver, 4, [part])
         new = SinkDriver("s", "new", draw_epoch(connection))
         publish_batch(connection, new, 0, [stage(connection, new, queue, 0, [b"row"] * 7)])
-        assert admin.queue(queue).messages_ready == 12
+        assert admin.queues.get(queue).messages_ready == 12
         publish_batch(connection, driver, 3, [stage(connection, driver, queue, 3, [b"row"] * 5)])
-        assert admin.queue(queue).messages_ready == 17
-        assert admin.forget_sink(queue, "s", "old").runs == 1
-        assert [each.run for each in admin.sinks(queue).runs] == ["new"]
+        assert admin.queues.get(queue).messages_ready == 17
+        assert admin.sinks.forget(queue, "s", "old").runs == 1
+        assert [each.run for each in admin.sinks.list(queue).runs] == ["new"]
     with pytest.raises(NotFound, match="queue 'forgetting' knows no sink 's' with run 'old'"):
         run(cluster, "forget", queue, "s", "--run", "old")

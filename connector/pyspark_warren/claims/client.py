@@ -79,15 +79,15 @@ class WarrenBroker:
 
     def queue(self, name: str) -> Queue:
         """Return the counts of a queue."""
-        return Admin(self._connection).queue(name)
+        return Admin(self._connection).queues.get(name)
 
     def queues(self, pattern: str) -> list[Queue]:
         """Return the queues with names that match a pattern; zeros for counts not known."""
-        return Admin(self._connection).queues(pattern)
+        return Admin(self._connection).queues.list(pattern)
 
     def queues_named(self, names: Sequence[str]) -> list[Queue | WarrenError]:
         """Return the counts of several queues, asked at once; in the place of one its error."""
-        return Admin(self._connection).queues_named(names)
+        return Admin(self._connection).queues.get_each(names)
 
     def take_steps(self, steps: Sequence[ReaderStep]) -> list[StepTaken | WarrenError]:
         """Settle and open claims of several queues at once; in the place of one its error."""
@@ -173,7 +173,7 @@ class WarrenBroker:
 
     def last_batches(self, queue: str, run: str) -> dict[str, int]:
         """Return the last batch of each sink of which a queue remembers a run of that name."""
-        found = Admin(self._connection).sinks(queue, run=run).runs
+        found = Admin(self._connection).sinks.list(queue, run=run).runs
         return {each.sink: each.last_batch for each in found}
 
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:

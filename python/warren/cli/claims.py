@@ -20,7 +20,7 @@ Reader = Annotated[str, typer.Argument(help="the reader's name, as `warren claim
 def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
     """List the readers of a queue with their open claims."""
     with connect(uri) as connection:
-        found = Admin(connection).readers(queue)
+        found = Admin(connection).claims.readers(queue)
     columns: dict[str, output.Column] = {
         "reader": "name",
         "epoch": "epoch",
@@ -72,7 +72,7 @@ def settle(
 ) -> None:
     """Settle a reader's claims: their batches were committed, but its driver cannot settle them."""
     with connect(uri) as connection:
-        count = Admin(connection).settle_claims(queue, reader, number)
+        count = Admin(connection).claims.settle(queue, reader, number)
     output.say(f"settled {count:,} messages of {reader}")
 
 
@@ -95,7 +95,7 @@ def release(
 ) -> None:
     """Release claims to the queue. A driver that continues is told that its claim was lost."""
     with connect(uri) as connection:
-        count = Admin(connection).release_claims(
+        count = Admin(connection).claims.release(
             queue, reader, number, failed=failed, undecided=undecided
         )
     output.say(f"released {count:,} messages of {reader}")

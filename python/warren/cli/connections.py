@@ -23,7 +23,7 @@ def list_connections(
 ) -> None:
     """Show connections: their user, vhost, node and protocol; without `monitoring` one's own."""
     with connect(uri) as connection:
-        found = Admin(connection).connections(vhost=vhost, user=user)
+        found = Admin(connection).connections.list(vhost=vhost, user=user)
     columns: dict[str, output.Column] = {
         "name": "name",
         "node": "node",
@@ -44,5 +44,5 @@ def close(
 ) -> None:
     """Close one; its client is told the reason, and may connect again."""
     with connect(uri) as connection:
-        Admin(connection).close_connection(name, reason)
+        Admin(connection).connections.close(name, reason)
     output.say(f"connection {name} is closed")

@@ -38,7 +38,7 @@ def export_definitions(
 ) -> None:
     """Write the definitions to a file, with the hashes of the users' passwords."""
     with connect(uri) as connection:
-        found = Admin(connection).export_definitions(vhost)
+        found = Admin(connection).definitions.export(vhost)
     if file == STANDARD:
         sys.stdout.buffer.write(found.data + b"\n")
     else:
@@ -67,7 +67,7 @@ def import_definitions(
     except OSError as error:
         raise UsageError(f"cannot read {file}: {error.strerror}") from error
     with connect(uri) as connection:
-        report = Admin(connection).import_definitions(data, vhost, dry_run=dry_run)
+        report = Admin(connection).definitions.load(data, vhost, dry_run=dry_run)
     if json:
         output.as_json(report)
     else:

@@ -25,7 +25,7 @@ def _group() -> None:
 def status(vhost: MaybeVhost = None, uri: Uri = None, json: Json = False) -> None:
     """Show every link: where it runs, its state, the last error, messages fetched."""
     with connect(uri) as connection:
-        found = Admin(connection).federation_links(vhost)
+        found = Admin(connection).federation.links(vhost)
     columns: dict[str, output.Column] = {
         "vhost": "vhost",
         "name": lambda one: one.dest_queue or f"exchange {one.dest_exchange}",

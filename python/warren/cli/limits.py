@@ -35,10 +35,10 @@ def list_limits(
     with connect(uri) as connection:
         admin = Admin(connection)
         if user is None:
-            for of in admin.vhost_limits(vhost):
+            for of in admin.limits.of_vhosts(vhost):
                 found += [_row("vhost", of.vhost, *one) for one in of.value.items()]
         if vhost is None:
-            for each in admin.user_limits(user):
+            for each in admin.limits.of_users(user):
                 found += [_row("user", each.user, *one) for one in each.value.items()]
     if json:
         output.as_json(found)
@@ -59,9 +59,9 @@ def set_limit(
     _one_of(vhost, user)
     with connect(uri) as connection:
         if vhost is not None:
-            Admin(connection).set_vhost_limit(vhost, limit, value)
+            Admin(connection).limits.put("vhost", vhost, limit, value)
         elif user is not None:
-            Admin(connection).set_user_limit(user, limit, value)
+            Admin(connection).limits.put("user", user, limit, value)
     output.say(f"{limit} of {_whose(vhost, user)}: {value}")
 
 
@@ -77,9 +77,9 @@ def clear(
     name = None if limit == "all" else limit
     with connect(uri) as connection:
         if vhost is not None:
-            Admin(connection).clear_vhost_limits(vhost, name)
+            Admin(connection).limits.clear("vhost", vhost, name)
         elif user is not None:
-            Admin(connection).clear_user_limits(user, name)
+            Admin(connection).limits.clear("user", user, name)
     output.say(f"{limit} of {_whose(vhost, user)} cleared")
 
 

@@ -34,7 +34,7 @@ ErrorsOnly = Annotated[
 def members(queue: Queue, uri: Uri = None, json: Json = False) -> None:
     """Show a queue's members: their nodes, the leader, how far each is behind."""
     with connect(uri) as connection:
-        output.one(Admin(connection).queue_members(queue), json, _show_members)
+        output.one(Admin(connection).members.get(queue), json, _show_members)
 
 
 @queues.command()
@@ -46,7 +46,7 @@ def sync(
 ) -> None:
     """Wait until all members of a queue hold everything; they synchronise by themselves."""
     with LongCall(uri, json, timeout).begin(f"waiting for {queue}") as (admin, progress):
-        found = admin.await_synchronised(queue, wait=timeout, progress=progress.queue)
+        found = admin.members.await_synchronised(queue, wait=timeout, progress=progress.queue)
     if json:
         output.as_json(found)
     else:
@@ -57,7 +57,7 @@ def sync(
 def add_member(queue: Queue, node: Node, call: LongCall) -> None:
     """Add a member of a queue on a node: it catches up, then counts for the majority."""
     with call.begin(f"adding {node} to {queue}") as (admin, progress):
-        changed = admin.add_member(queue, node, wait=call.wait_s, progress=progress.queue)
+        changed = admin.members.add(queue, node, wait=call.wait_s, progress=progress.queue)
     _show_change(changed, call, f"{node} is a member already")
 
 
@@ -65,7 +65,7 @@ def add_member(queue: Queue, node: Node, call: LongCall) -> None:
 def delete_member(queue: Queue, node: Node, call: LongCall) -> None:
     """Remove a queue's member from a node; a leader transfers its leadership first."""
     with call.begin(f"deleting {node} from {queue}") as (admin, progress):
-        changed = admin.delete_member(queue, node, wait=call.wait_s, progress=progress.queue)
+        changed = admin.members.delete(queue, node, wait=call.wait_s, progress=progress.queue)
     _show_change(changed, call, f"{node} is no member")
 
 
@@ -73,7 +73,7 @@ def delete_member(queue: Queue, node: Node, call: LongCall) -> None:
 def transfer_leader(queue: Queue, node: Node, uri: Uri = None, json: Json = False) -> None:
     """Transfer the leadership of a queue to its member on that node."""
     with connect(uri) as connection:
-        moved = Admin(connection).transfer_leadership(queue, node)
+        moved = Admin(connection).members.transfer(queue, node)
     if json:
         output.as_json(moved)
     else:
@@ -94,7 +94,7 @@ def grow(
 ) -> None:
     """Add a member on a node to all matching quorum queues of all vhosts."""
     with call.begin(f"growing {node}") as (admin, progress):
-        found = admin.grow(
+        found = admin.nodes.grow(
             node,
             strategy,
             vhost_pattern=vhost_pattern,
@@ -109,7 +109,7 @@ def grow(
 def shrink(node: Node, call: LongCall, errors_only: ErrorsOnly = False) -> None:
     """Remove the members of all quorum queues, of all vhosts, from a node."""
     with call.begin(f"shrinking {node}") as (admin, progress):
-        found = admin.shrink(
+        found = admin.nodes.shrink(
             node, errors_only=errors_only, wait=call.wait_s, progress=progress.node
         )
     _show_resizing(found, call.json, errors_only, "shrunk")
@@ -121,7 +121,7 @@ def rebalance(
 ) -> None:
     """Move leaders until no node leads more of the matching quorum queues than it must."""
     with call.begin("rebalancing") as (admin, progress):
-        found = admin.rebalance(
+        found = admin.members.rebalance(
             vhost_pattern=vhost_pattern,
             queue_pattern=queue_pattern,
             wait=call.wait_s,

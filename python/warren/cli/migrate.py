@@ -118,7 +118,7 @@ def migrate(
     try:
         with connect(uri) as connection:
             admin = Admin(connection)
-            imported = admin.import_definitions(
+            imported = admin.definitions.load(
                 json_codec.dumps(chosen.document).encode(), address.vhost, dry_run=dry_run
             )
             show_plan(chosen, imported, known, counted if dry_run else None)

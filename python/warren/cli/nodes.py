@@ -7,11 +7,11 @@ from typing import Any
 import typer
 
 from warren.admin import Admin
+from warren.admin.membership import describe_member
 from warren.cli import output
 from warren.cli.long_command import LongCall, long_command
 from warren.cli.members import Node
 from warren.cli.target import Json, Uri, connect
-from warren.membership import describe_member
 from warren_wire.admin.members import NodeInfo, NodeStatus
 
 EXIT_CRITICAL = 69
@@ -26,7 +26,7 @@ nodes = typer.Typer(
 def list_nodes(uri: Uri = None, json: Json = False) -> None:
     """List all nodes of the cluster."""
     with connect(uri) as connection:
-        found = Admin(connection).nodes()
+        found = Admin(connection).nodes.list()
     columns: dict[str, output.Column] = {"node": "name", "address": "address", "state": _state}
     columns |= {"metadata": "metadata", "members": "members", "leads": "leaders"}
     columns |= {"local": "local_queues", "moving": "moving"}
@@ -37,7 +37,7 @@ def list_nodes(uri: Uri = None, json: Json = False) -> None:
 def status(node: Node, uri: Uri = None, json: Json = False) -> None:
     """Show one node with the operations in progress on it."""
     with connect(uri) as connection:
-        found = Admin(connection).node_status(node)
+        found = Admin(connection).nodes.get(node)
     _show(found, json)
 
 
@@ -48,7 +48,7 @@ def drain(node: Node, call: LongCall) -> None:
     Then check that it is not quorum critical, stop it, start it: that ends its maintenance.
     """
     with call.begin(f"draining {node}") as (admin, progress):
-        found = admin.drain(node, wait=call.wait_s, progress=progress.node)
+        found = admin.nodes.drain(node, wait=call.wait_s, progress=progress.node)
     _show(found, call.json)
 
 
@@ -56,7 +56,7 @@ def drain(node: Node, call: LongCall) -> None:
 def revive(node: Node, call: LongCall) -> None:
     """End a node's maintenance; `warren queues rebalance` gives it leaders again."""
     with call.begin(f"reviving {node}") as (admin, progress):
-        found = admin.revive(node, wait=call.wait_s, progress=progress.node)
+        found = admin.nodes.revive(node, wait=call.wait_s, progress=progress.node)
     _show(found, call.json)
 
 
@@ -67,7 +67,7 @@ def forget(node: Node, call: LongCall) -> None:
     Queues that were only on it are deleted. Its data directory can never join this cluster again.
     """
     with call.begin(f"forgetting {node}") as (admin, progress):
-        found = admin.forget(node, wait=call.wait_s, progress=progress.node)
+        found = admin.nodes.forget(node, wait=call.wait_s, progress=progress.node)
     if call.json:
         output.as_json(found)
         return
@@ -88,7 +88,7 @@ def check_if_quorum_critical(node: Node, uri: Uri = None, json: Json = False) ->
     Run it before a node is stopped, and in scripts that restart one node after the other.
     """
     with connect(uri) as connection:
-        found = Admin(connection).quorum_critical(node)
+        found = Admin(connection).nodes.quorum_critical(node)
     if json:
         output.as_json({"result": "ok" if found.safe else "error", **_plain(found)})
     elif found.safe:

@@ -29,7 +29,7 @@ global_parameters = typer.Typer(no_args_is_help=True, help="Parameters of the cl
 def list_parameters(vhost: MaybeVhost = None, uri: Uri = None, json: Json = False) -> None:
     """All of them."""
     with connect(uri) as connection:
-        found = Admin(connection).parameters(vhost)
+        found = Admin(connection).parameters.list(vhost=vhost)
     columns: dict[str, output.Column] = {
         "vhost": "vhost",
         "component": "component",
@@ -46,7 +46,7 @@ def set_parameter(
     """Add or replace one."""
     given = _value(value)
     with connect(uri) as connection:
-        Admin(connection).set_parameter(vhost, component, name, given)
+        Admin(connection).parameters.put(component, vhost, name, given)
     output.say(f"parameter {name} of component {component} in vhost {vhost} set")
 
 
@@ -54,7 +54,7 @@ def set_parameter(
 def clear_parameter(component: Component, name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
     """Remove one."""
     with connect(uri) as connection:
-        Admin(connection).clear_parameter(vhost, component, name)
+        Admin(connection).parameters.delete(component, vhost, name)
     output.say(f"parameter {name} of component {component} in vhost {vhost} cleared")
 
 
@@ -62,7 +62,7 @@ def clear_parameter(component: Component, name: Name, vhost: Vhost = "/", uri: U
 def list_global(uri: Uri = None, json: Json = False) -> None:
     """All of them."""
     with connect(uri) as connection:
-        found = Admin(connection).global_parameters()
+        found = Admin(connection).global_parameters.list()
     columns: dict[str, output.Column] = {
         "name": "name",
         "value": lambda one: json_codec.dumps(one.value, ensure_ascii=False),
@@ -75,7 +75,7 @@ def set_global(name: Name, value: Value, uri: Uri = None) -> None:
     """Add or replace one."""
     given = _value(value)
     with connect(uri) as connection:
-        Admin(connection).set_global_parameter(name, given)
+        Admin(connection).global_parameters.put(name, given)
     output.say(f"global parameter {name} set")
 
 
@@ -83,7 +83,7 @@ def set_global(name: Name, value: Value, uri: Uri = None) -> None:
 def clear_global(name: Name, uri: Uri = None) -> None:
     """Remove one."""
     with connect(uri) as connection:
-        Admin(connection).clear_global_parameter(name)
+        Admin(connection).global_parameters.delete(name)
     output.say(f"global parameter {name} cleared")
 
 

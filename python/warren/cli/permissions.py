@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from warren.admin import Admin
+from warren.admin import Admin, PermissionCalls, TopicPermissionCalls
 from warren.cli import output
 from warren.cli.target import Json, Uri, connect
 from warren.cli.users import User
@@ -29,7 +28,7 @@ def list_permissions(
     vhost: MaybeVhost = None, user: MaybeUser = None, uri: Uri = None, json: Json = False
 ) -> None:
     """All permissions."""
-    _list(Admin.permissions, "configure", vhost, user, uri, json)
+    _list(PermissionCalls, "configure", vhost, user, uri, json)
 
 
 @permissions.command("set")
@@ -43,7 +42,7 @@ def set_permissions(
 ) -> None:
     """Set a user's permissions in a vhost."""
     with connect(uri) as connection:
-        Admin(connection).set_permissions(vhost, user, configure=configure, write=write, read=read)
+        Admin(connection).permissions.put(vhost, user, configure=configure, write=write, read=read)
     output.say(f"permissions of user {user} in vhost {vhost} set")
 
 
@@ -51,7 +50,7 @@ def set_permissions(
 def clear(user: User, vhost: Vhost = "/", uri: Uri = None) -> None:
     """Remove a user's permissions in a vhost, so that it may no longer use it."""
     with connect(uri) as connection:
-        Admin(connection).clear_permissions(vhost, user)
+        Admin(connection).permissions.delete(vhost, user)
     output.say(f"permissions of user {user} in vhost {vhost} cleared")
 
 
@@ -60,11 +59,11 @@ def list_topic(
     vhost: MaybeVhost = None, user: MaybeUser = None, uri: Uri = None, json: Json = False
 ) -> None:
     """List topic permissions."""
-    _list(Admin.topic_permissions, "exchange", vhost, user, uri, json)
+    _list(TopicPermissionCalls, "exchange", vhost, user, uri, json)
 
 
 def _list(
-    found: Callable[..., Sequence[Any]],
+    kind: type[PermissionCalls] | type[TopicPermissionCalls],
     what: str,
     vhost: str | None,
     user: str | None,
@@ -73,7 +72,7 @@ def _list(
 ) -> None:
     """what: the column that the two kinds of permissions do not have in common."""
     with connect(uri) as connection:
-        shown = found(Admin(connection), vhost=vhost, user=user)
+        shown = kind(connection).list(vhost=vhost, user=user)
     output.listing(shown, json, ("vhost", "user", what, "write", "read"))
 
 
@@ -83,7 +82,7 @@ def set_topic(
 ) -> None:
     """Restrict the routing keys of a user at a topic exchange."""
     with connect(uri) as connection:
-        Admin(connection).set_topic_permissions(vhost, user, exchange, write=write, read=read)
+        Admin(connection).topic_permissions.put(vhost, user, exchange, write=write, read=read)
     output.say(f"topic permissions of user {user} for {exchange} in vhost {vhost} set")
 
 
@@ -96,5 +95,5 @@ def clear_topic(
 ) -> None:
     """Drop the restriction of a user's routing keys."""
     with connect(uri) as connection:
-        Admin(connection).clear_topic_permissions(vhost, user, exchange)
+        Admin(connection).topic_permissions.delete(vhost, user, exchange)
     output.say(f"topic permissions of user {user} in vhost {vhost} cleared")

@@ -40,7 +40,7 @@ def _verbs(operator: bool) -> typer.Typer:
     def list_policies(vhost: MaybeVhost = None, uri: Uri = None, json: Json = False) -> None:
         """All of them, those of the highest priority first."""
         with connect(uri) as connection:
-            found = Admin(connection).policies(vhost, operator=operator)
+            found = Admin(connection).policies.list(vhost, operator=operator)
         columns: dict[str, output.Column] = {
             "vhost": "vhost",
             "name": "name",
@@ -64,7 +64,7 @@ def _verbs(operator: bool) -> typer.Typer:
         """Add or replace one; live queues follow it at once."""
         given = _definition(definition)
         with connect(uri) as connection:
-            Admin(connection).set_policy(
+            Admin(connection).policies.put(
                 vhost,
                 name,
                 pattern,
@@ -79,7 +79,7 @@ def _verbs(operator: bool) -> typer.Typer:
     def clear(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
         """Remove one; queues follow at once what is left."""
         with connect(uri) as connection:
-            Admin(connection).clear_policy(vhost, name, operator=operator)
+            Admin(connection).policies.delete(vhost, name, operator=operator)
         output.say(f"{kind} {name} in vhost {vhost} cleared")
 
     return verbs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.status import Status
 
+from warren.admin.membership import describe_member
 from warren.cli import output
-from warren.membership import describe_member
 from warren_wire.admin.members import NodeStatus, QueueMembers, Rebalanced
 
 NAMED_MAX = 3

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from warren.admin import Admin
+from warren.admin.shovels import moved_so_far
 from warren.cli import output
 from warren.cli.long_command import LongCall, long_command
 from warren.cli.target import Json, Queue, Uri, address_of, connect, shovel_uri
 from warren.errors import NotFound, UsageError
-from warren.shovels import moved_so_far
 from warren_wire.admin.delayed import DelayedInfo
 from warren_wire.admin.queues import QueueInfo
 from warren_wire.admin.requests import columns_of
@@ -26,7 +26,7 @@ queues = typer.Typer(
 def list_queues(uri: Uri = None, json: Json = False) -> None:
     """List all queues of the vhost."""
     with connect(uri) as connection:
-        found = Admin(connection).queues()
+        found = Admin(connection).queues.list()
     output.listing(found, json, columns_of(QueueInfo))
 
 
@@ -34,7 +34,7 @@ def list_queues(uri: Uri = None, json: Json = False) -> None:
 def show(queue: Queue, uri: Uri = None, json: Json = False) -> None:
     """Show all properties and counts of one queue."""
     with connect(uri) as connection:
-        output.one(Admin(connection).queue(queue), json, _show)
+        output.one(Admin(connection).queues.get(queue), json, _show)
 
 
 def _show(found: QueueInfo) -> None:
@@ -76,7 +76,7 @@ def declare(
     """Declare a queue, which may exist with the same settings."""
     arguments = dict(_argument(text) for text in argument or ())
     with connect(uri) as connection:
-        made = Admin(connection).declare_queue(queue, durable=not transient, arguments=arguments)
+        made = Admin(connection).queues.declare(queue, durable=not transient, arguments=arguments)
     output.say(f"{made.name}: {made.type} on {', '.join(made.replicas)}")
 
 
@@ -94,7 +94,7 @@ def delete(
 ) -> None:
     """Delete a queue with its messages."""
     with connect(uri) as connection:
-        count = Admin(connection).delete_queue(
+        count = Admin(connection).queues.delete(
             queue, if_unused=if_unused, if_empty=if_empty, force=force
         )
     if force:
@@ -107,7 +107,7 @@ def delete(
 def purge(queue: Queue, uri: Uri = None) -> None:
     """Drop a queue's ready and delayed messages."""
     with connect(uri) as connection:
-        count = Admin(connection).purge_queue(queue)
+        count = Admin(connection).queues.purge(queue)
     output.say(f"purged {queue}: {count:,} messages")
 
 
@@ -121,8 +121,8 @@ def move(
     uri = shovel_uri(address_of(call.uri))
     left: int | None
     with call.begin(f"moving messages from {queue} to {to}") as (admin, progress):
-        dropped = -admin.queue(to).duplicates_dropped
-        shovel = admin.move_messages(
+        dropped = -admin.queues.get(to).duplicates_dropped
+        shovel = admin.shovels.move_messages(
             queue,
             to,
             uri,
@@ -130,10 +130,10 @@ def move(
             progress=lambda seen: progress.show(moved_so_far(seen)),
         )
         try:
-            left = admin.queue(queue).messages_ready
+            left = admin.queues.get(queue).messages_ready
         except NotFound:
             left = None
-        dropped += admin.queue(to).duplicates_dropped
+        dropped += admin.queues.get(to).duplicates_dropped
     if call.json:
         ended = {"shovel": shovel, "ended": call.waits, "left": left}
         output.as_json({**ended, "duplicates_dropped": dropped})
@@ -156,10 +156,10 @@ def retry_delayed(
     """Return a queue's delayed messages to it now, without waiting for their time."""
     with connect(uri) as connection:
         if message:
-            Admin(connection).retry_delayed_message(queue, message)
+            Admin(connection).delayed.end(queue, message, drop=False)
             output.say(f"{queue}: delayed message {message} is ready")
             return
-        count = Admin(connection).retry_delayed(queue)
+        count = Admin(connection).delayed.retry(queue)
     output.say(f"{queue}: {count:,} delayed messages are ready")
 
 
@@ -172,7 +172,7 @@ def delayed(
 ) -> None:
     """List a queue's delayed messages, the one that is ready first at the top."""
     with connect(uri) as connection:
-        found = Admin(connection).delayed_messages(queue, count)
+        found = Admin(connection).delayed.list(queue, count)
     output.listing(found, json, columns_of(DelayedInfo))
 
 
@@ -180,7 +180,7 @@ def delayed(
 def drop_delayed(queue: Queue, message: str, uri: Uri = None) -> None:
     """Drop one delayed message, by the id that `warren queues delayed` shows."""
     with connect(uri) as connection:
-        Admin(connection).drop_delayed(queue, message)
+        Admin(connection).delayed.end(queue, message, drop=True)
     output.say(f"{queue}: dropped delayed message {message}")
 
 

@@ -23,7 +23,7 @@ Relay = Annotated[str, typer.Argument(help="its name, as `warren relays list` sh
 def list_relays(queue: Queue, uri: Uri = None, json: Json = False) -> None:
     """List the shovels and links that have messages of the queue, or consume from it."""
     with connect(uri) as connection:
-        found = Admin(connection).queue(queue).relays
+        found = Admin(connection).queues.get(queue).relays
     columns: dict[str, output.Column] = {
         "relay": "name",
         "messages": "messages",
@@ -41,7 +41,7 @@ def release(queue: Queue, relay: Relay, uri: Uri = None) -> None:
     twice. Set the shovel or link again, with the same name, to have it moved once.
     """
     with connect(uri) as connection:
-        count = Admin(connection).release_relay(queue, relay)
+        count = Admin(connection).relays.release(queue, relay)
     if not count:
         raise NotFound(
             f"queue {queue!r} keeps nothing for {relay!r}; see `warren relays list {queue}`"

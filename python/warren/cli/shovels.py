@@ -23,7 +23,7 @@ Name = Annotated[str, typer.Argument(help="the shovel's name")]
 def status(vhost: MaybeVhost = None, uri: Uri = None, json: Json = False) -> None:
     """Show every shovel: where it runs, its state, the last error, messages forwarded."""
     with connect(uri) as connection:
-        found = Admin(connection).shovels(vhost)
+        found = Admin(connection).shovels.list(vhost)
     columns: dict[str, output.Column] = {
         "vhost": "vhost",
         "name": "name",
@@ -52,7 +52,7 @@ def held_up(blocked_status: str) -> str:
 def restart(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
     """Have one connect again, also one that has ended with an error."""
     with connect(uri) as connection:
-        Admin(connection).restart_shovel(vhost, name)
+        Admin(connection).shovels.restart(vhost, name)
     output.say(f"shovel {name} in vhost {vhost} is restarted")
 
 
@@ -60,7 +60,7 @@ def restart(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
 def pause(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
     """Have one move nothing until it is resumed; what it has not confirmed stays in its source."""
     with connect(uri) as connection:
-        Admin(connection).pause_shovel(vhost, name)
+        Admin(connection).shovels.pause(vhost, name)
     output.say(f"shovel {name} in vhost {vhost} is paused")
 
 
@@ -68,7 +68,7 @@ def pause(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
 def resume(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
     """Have a paused one run again."""
     with connect(uri) as connection:
-        Admin(connection).resume_shovel(vhost, name)
+        Admin(connection).shovels.pause(vhost, name, False)
     output.say(f"shovel {name} in vhost {vhost} is resumed")
 
 
@@ -76,5 +76,5 @@ def resume(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
 def delete(name: Name, vhost: Vhost = "/", uri: Uri = None) -> None:
     """Stop and remove one; what it has not confirmed stays in its source."""
     with connect(uri) as connection:
-        Admin(connection).delete_shovel(vhost, name)
+        Admin(connection).shovels.delete(vhost, name)
     output.say(f"shovel {name} in vhost {vhost} deleted")

@@ -23,7 +23,7 @@ Sink = Annotated[str, typer.Argument(help="the sink's name, as `warren sinks lis
 def list_sinks(queue: Queue, count: Count = 100, uri: Uri = None, json: Json = False) -> None:
     """List the runs of sinks: a run is a Spark query's id, unless its options say otherwise."""
     with connect(uri) as connection:
-        found = Admin(connection).sinks(queue, count=count)
+        found = Admin(connection).sinks.list(queue, count=count)
     columns: dict[str, output.Column] = {
         "sink": "sink",
         "run": "run",
@@ -47,7 +47,7 @@ def show(
     """Show a sink's runs with the batches that the queue would recognise a repeat of."""
     _named(sink)
     with connect(uri) as connection:
-        found = Admin(connection).sinks(queue, sink, run, count)
+        found = Admin(connection).sinks.list(queue, sink, run, count)
     if not found.total:
         raise _unknown(queue, sink, run)
     columns: dict[str, output.Column] = {
@@ -74,7 +74,7 @@ def forget(
     """Forget a sink that will not come back: a batch of it that comes again is published again."""
     _named(sink)
     with connect(uri) as connection:
-        gone = Admin(connection).forget_sink(queue, sink, run, force=force)
+        gone = Admin(connection).sinks.forget(queue, sink, run, force=force)
     if not gone.runs:
         raise _unknown(queue, sink, run)
     dropped = f"; {gone.messages_staged:,} staged messages dropped" if gone.messages_staged else ""

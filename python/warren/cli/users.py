@@ -35,7 +35,7 @@ Tags = Annotated[
 def list_users(uri: Uri = None, json: Json = False) -> None:
     """List all users with their tags."""
     with connect(uri) as connection:
-        found = Admin(connection).users()
+        found = Admin(connection).users.list()
     if json:
         output.as_json([{"name": user.name, "tags": user.tags} for user in found])
     else:
@@ -56,12 +56,12 @@ def add(
     given = _password(user, password, twice=not hashed)
     with connect(uri) as connection:
         admin = Admin(connection)
-        if any(each.name == user for each in admin.users()):
+        if any(each.name == user for each in admin.users.list()):
             raise UsageError(f"user {user!r} exists; `change-password`, `set-tags` change it")
         if hashed:
-            admin.put_user(user, password_hash=given)
+            admin.users.put(user, password_hash=given)
         else:
-            admin.put_user(user, password=given)
+            admin.users.put(user, password=given)
     output.say(f"user {user} added; `warren permissions set` gives it access to a vhost")
 
 
@@ -71,8 +71,8 @@ def change_password(user: User, password: Password = None, uri: Uri = None) -> N
     given = _password(user, password, twice=True)
     with connect(uri) as connection:
         admin = Admin(connection)
-        admin.user(user)  # NotFound rather than a new user
-        admin.put_user(user, password=given)
+        admin.users.get(user)  # NotFound rather than a new user
+        admin.users.put(user, password=given)
     output.say(f"password of user {user} changed")
 
 
@@ -80,7 +80,7 @@ def change_password(user: User, password: Password = None, uri: Uri = None) -> N
 def delete(user: User, uri: Uri = None) -> None:
     """Delete a user with its permissions; its clients are disconnected."""
     with connect(uri) as connection:
-        Admin(connection).delete_user(user)
+        Admin(connection).users.delete(user)
     output.say(f"user {user} deleted")
 
 
@@ -89,8 +89,8 @@ def set_tags(user: User, tags: Tags = None, uri: Uri = None) -> None:
     """Replace a user's tags."""
     with connect(uri) as connection:
         admin = Admin(connection)
-        admin.user(user)
-        admin.put_user(user, tags=tags or [])
+        admin.users.get(user)
+        admin.users.put(user, tags=tags or [])
     output.say(f"tags of user {user}: {', '.join(tags or []) or 'none'}")
 
 

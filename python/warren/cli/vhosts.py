@@ -21,7 +21,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 def list_vhosts(uri: Uri = None, json: Json = False) -> None:
     """List the vhosts that the user may use; all of them with the tag `monitoring`."""
     with connect(uri) as connection:
-        found = Admin(connection).vhosts()
+        found = Admin(connection).vhosts.list()
     output.listing(found, json, columns_of(VhostInfo))
 
 
@@ -38,7 +38,7 @@ def add(
 ) -> None:
     """Add a vhost, with all permissions for the user, or change the properties given."""
     with connect(uri) as connection:
-        Admin(connection).put_vhost(
+        Admin(connection).vhosts.put(
             vhost,
             description=description,
             tags=tag or None,
@@ -61,7 +61,7 @@ def trace_off(vhost: Vhost, uri: Uri = None) -> None:
 
 def _trace(vhost: str, on: bool, uri: str | None) -> None:
     with connect(uri) as connection:
-        Admin(connection).set_tracing(vhost, on)
+        Admin(connection).vhosts.trace(vhost, on)
         host, port = connection.node or ("", 0)
     until = " until it is turned off, or the node ends" if on else ""
     output.say(f"vhost {vhost}: tracing is {'on' if on else 'off'} at {host}:{port}{until}")
@@ -71,7 +71,7 @@ def _trace(vhost: str, on: bool, uri: str | None) -> None:
 def protect(vhost: Vhost, uri: Uri = None) -> None:
     """Have a vhost refuse its deletion."""
     with connect(uri) as connection:
-        Admin(connection).protect_vhost(vhost)
+        Admin(connection).vhosts.protect(vhost)
     output.say(f"vhost {vhost} is protected from deletion")
 
 
@@ -79,7 +79,7 @@ def protect(vhost: Vhost, uri: Uri = None) -> None:
 def unprotect(vhost: Vhost, uri: Uri = None) -> None:
     """Permit the deletion of a vhost again."""
     with connect(uri) as connection:
-        Admin(connection).protect_vhost(vhost, False)
+        Admin(connection).vhosts.protect(vhost, False)
     output.say(f"vhost {vhost} can be deleted")
 
 
@@ -89,5 +89,5 @@ def delete(vhost: Vhost, yes: Yes = False, uri: Uri = None) -> None:
     if not yes:
         typer.confirm(f"delete vhost {vhost!r} with everything in it?", abort=True, err=True)
     with connect(uri) as connection:
-        Admin(connection).delete_vhost(vhost)
+        Admin(connection).vhosts.delete(vhost)
     output.say(f"vhost {vhost} deleted")

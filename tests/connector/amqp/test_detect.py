@@ -173,10 +173,10 @@ def test_spark_is_told_what_is_wrong(spark: Any, rabbitmq: OneRabbitMQ, tmp_path
 @pytest.mark.spark
 def test_spark_finds_a_warren_cluster(spark: Any, cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
-        Admin(connection).declare_queue("found")
+        Admin(connection).queues.declare("found")
         spark.range(50).selectExpr("string(id) AS body").write.format("warren").mode(
             "append"
         ).options(hosts=cluster.hosts, routingKey="found").save()
-        assert Admin(connection).queue("found").messages_ready == 50
+        assert Admin(connection).queues.get("found").messages_ready == 50
     rows = spark.read.format("warren").options(hosts=cluster.hosts, queue="found").load()
     assert rows.count() == 50

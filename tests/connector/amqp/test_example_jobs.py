@@ -39,11 +39,11 @@ def cluster(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> LocalClus
     monkeypatch.setenv("WARREN_URI", cluster.uri)
     with cluster.connect() as connection:
         admin = Admin(connection)
-        for queue in admin.queues():
+        for queue in admin.queues.list():
             if queue.name == TASKS:
-                admin.purge_queue(queue.name)
+                admin.queues.purge(queue.name)
             else:
-                admin.delete_queue(queue.name)
+                admin.queues.delete(queue.name)
     return cluster
 
 
@@ -141,7 +141,7 @@ def test_a_dashboard_counts_each_task_once(
     with dashboard.worker(broker_url, tmp_path):
         deadline = time.monotonic() + 120
         with cluster.connect() as connection:
-            done = Admin(connection).queue
+            done = Admin(connection).queues.get
             while done(TASKS).messages > 0 or dashboard.results(cluster.uri) < 41:
                 assert time.monotonic() < deadline, (tmp_path / "worker.log").read_text()
                 time.sleep(0.05)

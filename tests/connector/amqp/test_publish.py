@@ -360,7 +360,7 @@ def test_exactly_once_into_a_warren_queue_that_recognizes_repeats(cluster: Local
     count = 3_000
     with cluster.connect() as connection:
         admin = Admin(connection)
-        admin.declare_queue("once", arguments={"x-deduplication": True})
+        admin.queues.declare("once", arguments={"x-deduplication": True})
         with Relay(cluster.nodes[0].amqp_port) as relay:
             for number, each in enumerate((1, 2)):
 
@@ -373,7 +373,7 @@ def test_exactly_once_into_a_warren_queue_that_recognizes_repeats(cluster: Local
                 more = {"routingKey": "once", "deduplicationHeader": "true"}
                 assert write(relay.hosts, rows(), **more).rows == count, each
             assert relay.made >= 3
-        queue = admin.queue("once")
+        queue = admin.queues.get("once")
         assert queue.messages_ready == count
 
     def connect() -> pika.BlockingConnection:
@@ -389,19 +389,19 @@ def test_exactly_once_into_a_warren_queue_that_recognizes_repeats(cluster: Local
 
 def test_the_row_s_own_id_is_the_one_that_counts(cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
-        Admin(connection).declare_queue("own", arguments={"x-deduplication": True})
+        Admin(connection).queues.declare("own", arguments={"x-deduplication": True})
         headers = pa.array(
             [[("x-deduplication-id", "a"), ("k", "v")], [("x-deduplication-id", "a")], None],
             pa.map_(pa.string(), pa.string()),
         )
         rows = batch(b"1", b"2", b"3", headers=headers, message_id=["x", "y", "a"])
         write(cluster.hosts, [rows], routingKey="own", deduplicationHeader="true")
-        assert Admin(connection).queue("own").messages_ready == 1
+        assert Admin(connection).queues.get("own").messages_ready == 1
 
 
 def test_refusals_of_a_warren_broker(cluster: LocalCluster) -> None:
     with cluster.connect() as connection:
-        Admin(connection).declare_queue(
+        Admin(connection).queues.declare(
             "full", arguments={"x-max-length": 5, "x-overflow": "reject-publish"}
         )
     with pytest.raises(errors.NotRoutableError, match="'nowhere'.*312"):

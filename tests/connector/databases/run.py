@@ -125,7 +125,7 @@ def try_database(name: str, cluster: LocalCluster, directory: Path) -> list[str]
     found = [(row["order"], row["customer"], row["cents"]) for row in files]
     wrong += _compared(f"{name}, files", published, found)
     with Connection(cluster.uri) as connection:
-        left = Admin(connection).queue("orders").messages
+        left = Admin(connection).queues.get("orders").messages
     return wrong + ([f"{name}: {left} messages are in the queue"] if left else [])
 
 

@@ -58,7 +58,7 @@ class Pipeline:
         self.source, self.target = f"{name}-in", f"{name}-out"
         self._guest = cluster.connect()
         for queue in (self.source, self.target):
-            Admin(self._guest).declare_queue(queue, arguments=QUORUM)
+            Admin(self._guest).queues.declare(queue, arguments=QUORUM)
         self._producer = Producer(self._guest)
         self.sent = 0
         given = {"hosts": cluster.hosts, **login}
@@ -200,14 +200,14 @@ def test_connections_that_are_used_are_renewed(
 ) -> None:
     """Thirteen seconds with tokens of five: requests, a claim that is read slowly, a publisher."""
     with cluster.connect() as guest:
-        Admin(guest).declare_queue("used", arguments=QUORUM)
+        Admin(guest).queues.declare("used", arguments=QUORUM)
     with_time_enough(lambda life_s: used(cluster, signing, tmp_path, life_s), LIFE_S)
 
 
 def used(cluster: LocalCluster, signing: SigningKey, directory: Path, life_s: float) -> None:
     """Use one connection for more than two lives of its tokens."""
     with cluster.connect() as guest:
-        Admin(guest).purge_queue("used")
+        Admin(guest).queues.purge("used")
         producer = Producer(guest)
         for _ in range(30):
             producer.send(bytes(1 << 20), "used")

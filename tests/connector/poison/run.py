@@ -109,9 +109,9 @@ class ClaimSearch(Search):
         letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": self.dead}
         with cluster.connect() as connection:
             admin = Admin(connection)
-            admin.declare_queue(self.dead)
-            admin.delete_queue(world.source)
-            admin.declare_queue(world.source, arguments={"x-queue-type": "quorum", **letters})
+            admin.queues.declare(self.dead)
+            admin.queues.delete(world.source)
+            admin.queues.declare(world.source, arguments={"x-queue-type": "quorum", **letters})
         settles = {"settleWithBatch": "true"} if sink == "queue" else {}
         self.given["source"] = {
             "onBatchFailure": "reject",

@@ -248,13 +248,13 @@ class RealWorld(Runs):
         )
         with cluster.connect() as connection:
             for name in (self.source, self.target):
-                Admin(connection).declare_queue(name, arguments={"x-queue-type": "quorum"})
+                Admin(connection).queues.declare(name, arguments={"x-queue-type": "quorum"})
 
     def publish(self, count: int, first: int = 0, queue: str = "") -> list[bytes]:
         """Numbered messages of three priorities into the source, or into a queue it declares."""
         if queue:
             with self.cluster.connect() as connection:
-                Admin(connection).declare_queue(queue, arguments={"x-queue-type": "quorum"})
+                Admin(connection).queues.declare(queue, arguments={"x-queue-type": "quorum"})
         bodies = [b"message %06d" % i for i in range(first, first + count)]
         rows = pa.record_batch(
             {

@@ -37,8 +37,8 @@ QueueProgress: TypeAlias = Callable[[QueueMembers], None] | None
 NodeProgress: TypeAlias = Callable[[NodeStatus], None] | None
 
 
-class MembershipCalls(AdminCalls):
-    """The part of `Admin` for nodes and the members of queues.
+class LongCalls(AdminCalls):
+    """Calls for nodes and the members of queues.
 
     Changes need the tag `administrator`, reads the tag `monitoring`. Each call raises NotFound (no
     such queue, no such node), Conflict (refused, with the reason and the remedy), AccessRefused,
@@ -49,14 +49,18 @@ class MembershipCalls(AdminCalls):
     progress  called with the observed state, at least once, about once a second while waiting
     """
 
-    # -------------------------------------------------------------- one queue's members
+    def _began(self, request: AdminRequest[T], wait: float | None) -> T:
+        """Begin a long operation; raises UsageError for a wait that is none."""
+        if wait is not None and not wait > 0:
+            raise UsageError(f"wait={wait!r}: seconds, more than 0; None: do not wait")
+        return self.ask(request)
 
-    def queue_members(self, queue: str, *, timeout_s: float | None = None) -> QueueMembers:
-        """Return its members as the leader sees them, and its intended members.
 
-        With role, entries behind, and bytes of a snapshot being sent.
-        """
-        return self.ask(m.GetMembersRequest(queue), timeout_s=timeout_s)
+class MemberCalls(LongCalls):
+    """Members of queues: of one, or the leaders of many."""
+
+    get = call(m.GetMembersRequest)
+    transfer = call(m.TransferLeadershipRequest)
 
     def await_synchronised(
         self, queue: str, *, wait: float, progress: QueueProgress = None
@@ -67,9 +71,9 @@ class MembershipCalls(AdminCalls):
         Raises StillUnderWay, with what is missing, after `wait` seconds.
         """
         self._wait_for_queue(queue, wait, progress)
-        return self.queue_members(queue)
+        return self.get(queue)
 
-    def add_member(
+    def add(
         self, queue: str, node: str, *, wait: float | None = None, progress: QueueProgress = None
     ) -> MembersChanged:
         """Add a member of the queue on the node: a learner, then a voter. A repeat is harmless.
@@ -81,7 +85,7 @@ class MembershipCalls(AdminCalls):
         self._wait_for_queue(queue, wait, progress)
         return began
 
-    def delete_member(
+    def delete(
         self, queue: str, node: str, *, wait: float | None = None, progress: QueueProgress = None
     ) -> MembersChanged:
         """Remove the queue's member from the node; a leader transfers its leadership first.
@@ -90,48 +94,6 @@ class MembershipCalls(AdminCalls):
         """
         began = self._began(m.DeleteMemberRequest(queue, node), wait)
         self._wait_for_queue(queue, wait, progress)
-        return began
-
-    transfer_leadership = call(m.TransferLeadershipRequest)
-
-    # -------------------------------------------------------------- many queues
-
-    def grow(
-        self,
-        node: str,
-        strategy: Literal["all", "even"] = "all",
-        *,
-        vhost_pattern: str = ".*",
-        queue_pattern: str = ".*",
-        wait: float | None = None,
-        progress: NodeProgress = None,
-    ) -> Resizing:
-        """Add a member on the node to every matching quorum queue of all vhosts.
-
-        strategy  even: only queues with an even number of members
-        patterns  regular expressions that are found anywhere in a name
-        """
-        request = m.GrowNodeRequest(
-            node, strategy, vhost_pattern=vhost_pattern, queue_pattern=queue_pattern
-        )
-        began = self._began(request, wait)
-        self._wait_for_node(node, wait, progress)
-        return began
-
-    def shrink(
-        self,
-        node: str,
-        *,
-        errors_only: bool = False,
-        wait: float | None = None,
-        progress: NodeProgress = None,
-    ) -> Resizing:
-        """Remove the members of all quorum queues from the node; failures are named.
-
-        errors_only  name only the failures
-        """
-        began = self._began(m.ShrinkNodeRequest(node, errors_only), wait)
-        self._wait_for_node(node, wait, progress)
         return began
 
     def rebalance(
@@ -168,13 +130,22 @@ class MembershipCalls(AdminCalls):
             )
         return began
 
-    # -------------------------------------------------------------- nodes
+    def _wait_for_queue(self, queue: str, wait: float | None, progress: QueueProgress) -> None:
+        if wait is not None:
+            until(
+                lambda left: self.ask(m.GetMembersRequest(queue), timeout_s=left),
+                lambda seen: seen.settled,
+                wait,
+                progress,
+                lambda seen: f"queue {queue!r}: {_unsettled(seen)}",
+            )
 
-    nodes = call(m.ListNodesRequest)
 
-    def node_status(self, node: str, *, timeout_s: float | None = None) -> NodeStatus:
-        """Return one node with the operations in progress on it."""
-        return self.ask(m.GetNodeRequest(node), timeout_s=timeout_s)
+class NodeCalls(LongCalls):
+    """Nodes, and members of all queues on one of them."""
+
+    list = call(m.ListNodesRequest)
+    get = call(m.GetNodeRequest)
 
     def drain(
         self, node: str, *, wait: float | None = None, progress: NodeProgress = None
@@ -244,23 +215,43 @@ class MembershipCalls(AdminCalls):
 
         return self.ask(m.CheckQuorumCriticalRequest(node or None), is_answer=is_answer)
 
-    # -------------------------------------------------------------- inside
+    def grow(
+        self,
+        node: str,
+        strategy: Literal["all", "even"] = "all",
+        *,
+        vhost_pattern: str = ".*",
+        queue_pattern: str = ".*",
+        wait: float | None = None,
+        progress: NodeProgress = None,
+    ) -> Resizing:
+        """Add a member on the node to every matching quorum queue of all vhosts.
 
-    def _began(self, request: AdminRequest[T], wait: float | None) -> T:
-        """Begin a long operation; raises UsageError for a wait that is none."""
-        if wait is not None and not wait > 0:
-            raise UsageError(f"wait={wait!r}: seconds, more than 0; None: do not wait")
-        return self.ask(request)
+        strategy  even: only queues with an even number of members
+        patterns  regular expressions that are found anywhere in a name
+        """
+        request = m.GrowNodeRequest(
+            node, strategy, vhost_pattern=vhost_pattern, queue_pattern=queue_pattern
+        )
+        began = self._began(request, wait)
+        self._wait_for_node(node, wait, progress)
+        return began
 
-    def _wait_for_queue(self, queue: str, wait: float | None, progress: QueueProgress) -> None:
-        if wait is not None:
-            until(
-                lambda left: self.queue_members(queue, timeout_s=left),
-                lambda seen: seen.settled,
-                wait,
-                progress,
-                lambda seen: f"queue {queue!r}: {_unsettled(seen)}",
-            )
+    def shrink(
+        self,
+        node: str,
+        *,
+        errors_only: bool = False,
+        wait: float | None = None,
+        progress: NodeProgress = None,
+    ) -> Resizing:
+        """Remove the members of all quorum queues from the node; failures are named.
+
+        errors_only  name only the failures
+        """
+        began = self._began(m.ShrinkNodeRequest(node, errors_only), wait)
+        self._wait_for_node(node, wait, progress)
+        return began
 
     def _wait_for_node(
         self, node: str, wait: float | None, progress: NodeProgress, limit: float | None = None
@@ -270,7 +261,7 @@ class MembershipCalls(AdminCalls):
             return None
         most = wait if limit is None else limit
         return until(
-            lambda left: self.node_status(node, timeout_s=min(left, most)),
+            lambda left: self.ask(m.GetNodeRequest(node), timeout_s=min(left, most)),
             lambda seen: seen.done,
             wait,
             progress,
@@ -279,7 +270,7 @@ class MembershipCalls(AdminCalls):
 
     def _status_or_none(self, node: str, timeout_s: float) -> NodeStatus | None:
         try:
-            return self.node_status(node, timeout_s=timeout_s)
+            return self.ask(m.GetNodeRequest(node), timeout_s=timeout_s)
         except NotFound:
             return None
 

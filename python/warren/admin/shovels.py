@@ -56,22 +56,13 @@ def queue_to_queue(
 
 
 class ShovelCalls(AdminCalls):
-    """The part of `Admin` that concerns shovels, which are parameters of component `shovel`."""
+    """Shovels, which are parameters of component `shovel`."""
 
-    shovels = call(m.ListShovelsRequest)
-    federation_links = call(m.ListLinksRequest)
-    shovel = call(m.ShovelRequest)
-    restart_shovel = call(m.RestartShovelRequest)
-    pause_shovel = call(m.PauseShovelRequest)
-    delete_shovel = call(m.DeleteShovelRequest)
-
-    def resume_shovel(self, vhost: str, name: str) -> None:
-        """Have a paused shovel run again; NotFound."""
-        self.ask(m.PauseShovelRequest(vhost, name, False))
-
-    def set_shovel(self, vhost: str, name: str, value: dict[str, Any]) -> None:
-        """Add or replace a shovel; the keys are RabbitMQ's: src-uri, src-queue, dest-uri …"""
-        self.ask(PutParameterRequest("shovel", vhost, name, value))
+    list = call(m.ListShovelsRequest)
+    get = call(m.ShovelRequest)
+    restart = call(m.RestartShovelRequest)
+    pause = call(m.PauseShovelRequest)
+    delete = call(m.DeleteShovelRequest)
 
     def move_messages(
         self,
@@ -105,7 +96,8 @@ class ShovelCalls(AdminCalls):
                 )
         moving = self._mover(vhost, name)
         if moving is None:
-            self.set_shovel(vhost, name, queue_to_queue(uri, queue, uri, to))
+            value = queue_to_queue(uri, queue, uri, to)
+            self.ask(PutParameterRequest("shovel", vhost, name, value))
         elif (moving.get("src-queue"), moving.get("dest-queue")) != (queue, to):
             raise Conflict(
                 f"shovel {name!r} moves messages of {moving.get('src-queue')!r} to "
@@ -143,7 +135,7 @@ class ShovelCalls(AdminCalls):
 
     def _shovel_or_none(self, vhost: str, name: str) -> ShovelInfo | None:
         try:
-            return self.shovel(vhost, name)
+            return self.get(vhost, name)
         except NotFound:
             return None
 

@@ -1,0 +1,329 @@
+"""Administration of a cluster over one connection, by resource.
+
+`Admin(connection).queues.get("q")`: the parts and their calls are those of `warren_wire.admin`,
+where each request says what it needs, what it is answered and what is refused. What is no single
+request is written out: pages, files, epochs, waiting.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from warren.admin.membership import MemberCalls, NodeCalls
+from warren.admin.shovels import ShovelCalls
+from warren.calls import AdminCalls, call, path_and_body, queue_of
+from warren.connection import Connection
+from warren.errors import Conflict, WarrenError
+from warren_wire.admin import (
+    bindings,
+    claims,
+    connections,
+    definitions,
+    delayed,
+    exchanges,
+    limits,
+    overview,
+    parameters,
+    permissions,
+    policies,
+    queues,
+    relays,
+    shovels,
+    sinks,
+    users,
+    vhosts,
+)
+from warren_wire.admin.queues import QueueInfo as Queue
+from warren_wire.admin.queues import ReaderInfo as Reader
+
+__all__ = ["Admin", "ExportedDefinitions", "Queue", "Reader"]
+QUEUES_PER_PAGE = 500
+IMPORT_S = 120.0
+"""How long an import may take: it answers when every queue is there."""
+Listing: TypeAlias = list[Queue]
+Answers: TypeAlias = list[Queue | WarrenError]
+"""Said here: in a class with a call named `list` an annotation may mean that."""
+
+
+class QueueCalls(AdminCalls):
+    """Queues of the connection's vhost."""
+
+    declare = call(queues.DeclareQueueRequest)
+    get = call(queues.GetQueueRequest)
+    delete = call(queues.DeleteQueueRequest)
+    purge = call(queues.PurgeQueueRequest)
+
+    def get_each(self, names: Sequence[str]) -> Answers:
+        """Return several queues in one round trip; in the place of one why it is not known."""
+        asked = [[path_and_body(queues.GetQueueRequest(name))] for name in names]
+        return [
+            body if isinstance(body, WarrenError) else queue_of(body)
+            for (body,) in self.connection.request_each(asked)
+        ]
+
+    def list(self, pattern: str = "") -> Listing:
+        """Return the queues of the vhost, by name; with zeros for counts that no leader gave.
+
+        pattern  only those with names in which this regular expression is found
+        """
+        found: Listing = []
+        while True:  # one page of the answer
+            after = found[-1].name if found else ""
+            page = self.ask(queues.ListQueuesRequest(after, QUEUES_PER_PAGE, pattern))
+            found += page
+            if len(page) < QUEUES_PER_PAGE:
+                return found
+
+
+class DelayedCalls(AdminCalls):
+    """Delayed messages of queues."""
+
+    list = call(delayed.ListDelayedRequest)
+    end = call(delayed.EndDelayRequest)
+    retry = call(queues.RetryDelayedRequest)
+
+
+class ClaimCalls(AdminCalls):
+    """Claims of readers, by an operator."""
+
+    def readers(self, queue: str) -> tuple[Reader, ...]:
+        """Return the queue's claim readers."""
+        return self.ask(queues.GetQueueRequest(queue)).readers
+
+    def settle(self, queue: str, reader: str, number: int) -> int:
+        """Settle a reader's claims up to `number`; return the number of messages."""
+        epochs = {known.name: known.epoch for known in self.readers(queue)}
+        if reader not in epochs:
+            raise Conflict(
+                f"queue {queue!r} has no reader {reader!r}; see `warren claims list {queue}`"
+            )
+        return self.ask(claims.SettleClaimsRequest(queue, reader, number, epochs[reader]))
+
+    def release(
+        self,
+        queue: str,
+        reader: str,
+        number: int = 0,
+        *,
+        failed: bool = False,
+        undecided: bool = False,
+    ) -> int:
+        """Release a reader's claim (0: all, and forget the reader); return the message count.
+
+        One that a batch settles is settled when the batch was published; see `ClaimReader.release`.
+        """
+        return self.ask(claims.ReleaseClaimRequest(queue, reader, number, -1, failed, undecided))
+
+
+class SinkCalls(AdminCalls):
+    """What queues remember of sinks."""
+
+    list = call(sinks.ListSinksRequest)
+    forget = call(sinks.ForgetSinkRequest)
+
+
+class RelayCalls(AdminCalls):
+    """What queues keep for shovels and links; they are shown with their queue."""
+
+    release = call(relays.ReleaseRelayRequest)
+
+
+class ExchangeCalls(AdminCalls):
+    """Exchanges of the connection's vhost."""
+
+    declare = call(exchanges.DeclareExchangeRequest)
+    list = call(exchanges.ListExchangesRequest)
+    delete = call(exchanges.DeleteExchangeRequest)
+
+
+class BindingCalls(AdminCalls):
+    """Bindings of the connection's vhost."""
+
+    list = call(bindings.ListBindingsRequest)
+    put = call(bindings.BindRequest)
+
+    def delete(
+        self,
+        source: str,
+        destination_queue: str = "",
+        destination_exchange: str = "",
+        routing_key: str = "",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Undo `put`; harmless when there is no such binding."""
+        ends = (source, destination_queue, destination_exchange)
+        made = bindings.BindRequest(*ends, routing_key, dict(arguments or {}))
+        self.ask(bindings.UnbindRequest(bindings.binding_segment(made.binding)))
+
+
+class UserCalls(AdminCalls):
+    """Users."""
+
+    list = call(users.ListUsersRequest)
+    get = call(users.GetUserRequest)
+    put = call(users.PutUserRequest)
+    delete = call(users.DeleteUserRequest)
+
+
+class VhostCalls(AdminCalls):
+    """Virtual hosts."""
+
+    list = call(vhosts.ListVhostsRequest)
+    get = call(vhosts.GetVhostRequest)
+    put = call(vhosts.PutVhostRequest)
+    trace = call(vhosts.TraceVhostRequest)
+    protect = call(vhosts.ProtectVhostRequest)
+    delete = call(vhosts.DeleteVhostRequest)
+
+
+class PermissionCalls(AdminCalls):
+    """Permissions of users in vhosts."""
+
+    list = call(permissions.ListPermissionsRequest)
+    get = call(permissions.GetPermissionsRequest)
+    put = call(permissions.PutPermissionsRequest)
+    delete = call(permissions.DeletePermissionsRequest)
+
+
+class TopicPermissionCalls(AdminCalls):
+    """Permissions of users for routing keys of topic exchanges."""
+
+    list = call(permissions.ListTopicPermissionsRequest)
+    get = call(permissions.GetTopicPermissionsRequest)
+    put = call(permissions.PutTopicPermissionsRequest)
+    delete = call(permissions.DeleteTopicPermissionsRequest)
+
+
+class PolicyCalls(AdminCalls):
+    """Policies, and with `operator=True` operator policies."""
+
+    list = call(policies.ListPoliciesRequest)
+    get = call(policies.GetPolicyRequest)
+    put = call(policies.PutPolicyRequest)
+    delete = call(policies.DeletePolicyRequest)
+
+
+class LimitCalls(AdminCalls):
+    """Limits of vhosts and users; the calls that change one say first of which kind it is."""
+
+    of_vhosts = call(limits.ListVhostLimitsRequest)
+    of_users = call(limits.ListUserLimitsRequest)
+    put = call(limits.PutLimitRequest)
+    replace = call(limits.ReplaceLimitsRequest)
+    clear = call(limits.ClearLimitsRequest)
+
+
+class ParameterCalls(AdminCalls):
+    """Runtime parameters of vhosts."""
+
+    list = call(parameters.ListParametersRequest)
+    put = call(parameters.PutParameterRequest)
+    delete = call(parameters.DeleteParameterRequest)
+
+
+class GlobalParameterCalls(AdminCalls):
+    """Runtime parameters of the cluster."""
+
+    list = call(parameters.ListGlobalParametersRequest)
+    put = call(parameters.PutGlobalParameterRequest)
+    delete = call(parameters.DeleteGlobalParameterRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedDefinitions:
+    """Definitions in RabbitMQ's JSON format.
+
+    data   the file
+    notes  objects that are not in it, or not as they are
+    """
+
+    data: bytes
+    notes: tuple[str, ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Return the file's content."""
+        found: dict[str, Any] = json.loads(self.data)
+        return found
+
+
+class DefinitionCalls(AdminCalls):
+    """Files with everything that is declared."""
+
+    def export(self, vhost: str | None = None) -> ExportedDefinitions:
+        """Return all definitions, or those of one vhost; NotFound."""
+        found = self.ask(definitions.ExportRequest(vhost), timeout_s=IMPORT_S)
+        return ExportedDefinitions(zlib.decompress(found.document), found.notes)
+
+    def load(
+        self, data: bytes, vhost: str | None = None, *, dry_run: bool = False
+    ) -> definitions.ImportReport:
+        """Import a file, all of it or, when that is refused, nothing.
+
+        data     JSON in RabbitMQ's format
+        vhost    to import everything into; None: the vhosts that the file names
+        dry_run  only report what would be done
+        """
+        request = definitions.ImportRequest(zlib.compress(data, 9), vhost, dry_run)
+        return self.ask(request, timeout_s=IMPORT_S)
+
+
+class FederationCalls(AdminCalls):
+    """Federation: its upstreams are parameters, and policies make the links."""
+
+    links = call(shovels.ListLinksRequest)
+
+
+class ConnectionCalls(AdminCalls):
+    """Clients' connections to all nodes."""
+
+    list = call(connections.ListConnectionsRequest)
+    close = call(connections.EndConnectionRequest)
+
+
+class ConsumerCalls(AdminCalls):
+    """Clients' consumers on all nodes."""
+
+    list = call(connections.ListConsumersRequest)
+
+
+class Admin(AdminCalls):
+    """The administration of a cluster: a part for each resource, a call for each request.
+
+    A call has the fields of its request, and returns the value that the request is answered with,
+    None for Put and Performed. Each raises NotFound (404), Conflict (409), AccessRefused (403),
+    Unavailable; what cannot be set is a PeerError, with the broker's text. Changes take effect for
+    the next operation, also of connected clients.
+    """
+
+    overview = call(overview.GetOverviewRequest)
+    whoami = call(users.GetWhoAmIRequest)
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.queues = QueueCalls(connection)
+        self.delayed = DelayedCalls(connection)
+        self.claims = ClaimCalls(connection)
+        self.sinks = SinkCalls(connection)
+        self.relays = RelayCalls(connection)
+        self.members = MemberCalls(connection)
+        self.nodes = NodeCalls(connection)
+        self.exchanges = ExchangeCalls(connection)
+        self.bindings = BindingCalls(connection)
+        self.users = UserCalls(connection)
+        self.vhosts = VhostCalls(connection)
+        self.permissions = PermissionCalls(connection)
+        self.topic_permissions = TopicPermissionCalls(connection)
+        self.policies = PolicyCalls(connection)
+        self.limits = LimitCalls(connection)
+        self.parameters = ParameterCalls(connection)
+        self.global_parameters = GlobalParameterCalls(connection)
+        self.definitions = DefinitionCalls(connection)
+        self.shovels = ShovelCalls(connection)
+        self.federation = FederationCalls(connection)
+        self.connections = ConnectionCalls(connection)
+        self.consumers = ConsumerCalls(connection)
