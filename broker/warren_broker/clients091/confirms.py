@@ -253,12 +253,16 @@ class Publishes(Generic[PublisherT]):
 
     to_confirm  channels with confirms to send, by session, until the output is taken
     to_commit   channels with a transaction that may be complete
+
+    Invariant: `_of` has every token of `_published`, by the session of its channel: 2,047 channels
+    may end at once, and as many publishes of each be unanswered
     """
 
-    __slots__ = ("_published", "to_commit", "to_confirm")
+    __slots__ = ("_of", "_published", "to_commit", "to_confirm")
 
     def __init__(self) -> None:
         self._published: dict[Token, _Published[PublisherT]] = {}
+        self._of: dict[SessionId, dict[Token, None]] = {}
         self.to_confirm: dict[SessionId, PublisherT] = {}
         self.to_commit: list[PublisherT] = []
 
@@ -268,6 +272,7 @@ class Publishes(Generic[PublisherT]):
             self._published[token] = _Published(
                 channel, run.table, run.first, run.last, number, run.mandatory
             )
+            self._of.setdefault(channel.session, {})[token] = None
 
     def routed(
         self, token: Token, parts: Sequence[ConfirmedPart], kept: int
@@ -290,10 +295,10 @@ class Publishes(Generic[PublisherT]):
             lost = [published.first + at for at in relative]
         if kept or not published.number:
             lost = nowhere(parts[: len(parts) - kept], published.first, published.last)
-        if not published.number:
-            del self._published[token]
         if published.number:
             self._answered(token, published)
+        else:
+            self._remove(token, channel.session)
         return (channel, table, lost) if published.mandatory and lost else None
 
     def confirmed(self, token: Token, part: int, ok: bool, refused: Iterable[int] | None) -> None:
@@ -308,7 +313,7 @@ class Publishes(Generic[PublisherT]):
     def _answered(self, token: Token, published: _Published[PublisherT]) -> None:
         channel = published.channel
         if published.number not in channel.publishes.batches:
-            del self._published[token]
+            self._remove(token, channel.session)
         if channel.tx is None:
             if channel.publishes.tells:
                 self.to_confirm[channel.session] = channel
@@ -318,7 +323,12 @@ class Publishes(Generic[PublisherT]):
     def forget(self, channel: PublisherT) -> None:
         """Drop the publishes of a channel that has ended."""
         self.to_confirm.pop(channel.session, None)
-        for token in [
-            token for token, published in self._published.items() if published.channel is channel
-        ]:
+        for token in self._of.pop(channel.session, ()):
             del self._published[token]
+
+    def _remove(self, token: Token, session: SessionId) -> None:
+        del self._published[token]
+        of = self._of[session]
+        del of[token]
+        if not of:
+            del self._of[session]

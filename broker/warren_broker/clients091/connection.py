@@ -13,7 +13,13 @@ from typing import Any
 from warren_broker.access import requests
 from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.clients.part_answers import ConfirmedPart
-from warren_broker.clients091 import consume, item_order, negotiation, publish
+from warren_broker.clients091 import (
+    consume,
+    global_prefetch,
+    item_order,
+    negotiation,
+    publish,
+)
 from warren_broker.clients091.state import Channel, ChannelFault, ConnectionState, TableRun
 from warren_broker.cluster.ids import Ids
 from warren_machines.queue import commands
@@ -80,8 +86,7 @@ class Connection:
             table = state.scanner.take_table()
             for item in items:
                 self._take(item, table)
-        if state.publishes.to_commit:
-            self._commit()
+        self._end_pass()
 
     def _wrong_header(self) -> None:
         """Answer with the supported version and close, as the specification requires."""
@@ -205,8 +210,7 @@ class Connection:
     def answer(self, token: requests.Token, result: requests.Result) -> None:
         """Handle the broker's answer to a request; an answer to a closed channel is dropped."""
         self._answer(token, result)
-        if self.state.publishes.to_commit:
-            self._commit()
+        self._end_pass()
 
     def _answer(self, token: requests.Token, result: requests.Result) -> None:
         asked = self.state.asked.pop(token, None)
@@ -225,8 +229,7 @@ class Connection:
         """
         unroutable = self.state.publishes.routed(token, parts, kept)
         returned = 0 if unroutable is None else publish.return_unroutable(*unroutable)
-        if self.state.publishes.to_commit:
-            self._commit()
+        self._end_pass()
         return returned
 
     def confirmed(
@@ -236,10 +239,15 @@ class Connection:
 
         refused  table positions, when only some of the part were refused
         """
-        publishes = self.state.publishes
-        publishes.confirmed(token, part, ok, refused)
-        if publishes.to_commit:
+        self.state.publishes.confirmed(token, part, ok, refused)
+        self._end_pass()
+
+    def _end_pass(self) -> None:
+        """Do what is done once for all that has come: commits first, their channels continue."""
+        if self.state.publishes.to_commit:
             self._commit()
+        if self.state.to_share:
+            global_prefetch.share_out(self.state.to_share)
 
     def _commit(self) -> None:
         """Answer the transactions that are complete.
@@ -268,6 +276,8 @@ class Connection:
         known = self.state.consumers.get(consumer)
         if known is not None:
             consume.deliver(known, delivery, block)
+            if self.state.to_share:
+                self._end_pass()
 
     def deliver_reply(self, session: SessionId, table: MessageTable, at: int) -> None:
         """Deliver message `at` of a table, published to the session's reply name."""

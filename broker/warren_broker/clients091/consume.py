@@ -195,11 +195,10 @@ def remove(consumer: ChannelConsumer) -> None:
     if channel.consumers.get(consumer.tag) is consumer:
         del channel.consumers[consumer.tag]
     channel.connection.consumers.pop(consumer.number, None)
-    for held in [held for held in channel.held_back if held[0] is consumer]:
-        channel.held_back.remove(held)  # returned with the session, or now
-        global_prefetch.give_back(*held[:2])
+    for held in channel.held_back.take_of(consumer.number):
+        global_prefetch.give_back(*held[:2])  # with the session, or now
     channel.past[consumer.number] = None
-    channel.forget_past()
+    channel.forget_past(consumer.number)
 
 
 def _get(channel: Channel, method: methods.BasicGet) -> None:
@@ -213,7 +212,7 @@ def _get(channel: Channel, method: methods.BasicGet) -> None:
             # What the old number holds must not be taken for the new queue's: they count alike.
             channel.past[number] = None
             channel.getters[name] = result.getter
-            channel.forget_past()
+            channel.forget_past(number)
         if isinstance(result, requests.GotNothing):
             channel.send(methods.BasicGetEmpty())
             return
@@ -238,7 +237,7 @@ def deliver(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
     consumer.next_msg_id = delivery.first_msg_id + delivery.last - delivery.first + 1
     channel = consumer.channel
     if (channel.global_prefetch or channel.held_back) and not consumer.no_ack:
-        channel.held_back.append((consumer, delivery, block))
+        channel.held_back.append(consumer.number, (consumer, delivery, block))
         global_prefetch.release(channel)
         return
     hand_out(consumer, delivery, block)
@@ -296,8 +295,8 @@ def acknowledge(channel: Channel, run: AckRun) -> None:
 
 def settle(channel: Channel, kind: int, held: Held) -> None:
     """Report settled deliveries to the queues; kind as in kernel.items."""
-    ended = False
-    for number, msg_ids in by_consumer(held):
+    settled = by_consumer(held)
+    for number, msg_ids in settled:
         if kind == ACK:
             channel.request(commands.Settle(number, msg_ids))
         elif kind in (NACK_REQUEUE, REJECT_REQUEUE):
@@ -305,9 +304,10 @@ def settle(channel: Channel, kind: int, held: Held) -> None:
         else:
             channel.request(commands.Discard(number, msg_ids, failed=kind == REJECT_DISCARD))
         global_prefetch.settled(channel, number, msg_ids)
-        ended |= number in channel.past
-    if ended:
-        channel.forget_past()
+        channel.deliveries.settled(number, msg_ids)
+    if channel.past:
+        for number, _ in settled:
+            channel.forget_past(number)
     global_prefetch.changed(channel)
 
 

@@ -47,16 +47,20 @@ class DeliveryLedger:
     next_tag  the tag of the next delivery
     runs      ascending, disjoint; neighbours that fit together are joined at delivery
     counted   messages in the runs that a channel-wide prefetch counts
+    holding   consumer to the messages that it holds: those in the runs, and those that were removed
+              and are not settled (a transaction)
 
-    Invariants: every run has first <= last < next_tag; counted is the sum over counted runs.
+    Invariants: every run has first <= last < next_tag; counted is the sum over counted runs; no
+    consumer in `holding` holds nothing.
     """
 
-    __slots__ = ("counted", "next_tag", "runs")
+    __slots__ = ("counted", "holding", "next_tag", "runs")
 
     def __init__(self) -> None:
         self.next_tag = 1
         self.runs: list[HeldRun] = []
         self.counted = 0
+        self.holding: dict[ConsumerId, int] = {}
 
     def check(self) -> None:
         """Assert the invariants."""
@@ -64,7 +68,9 @@ class DeliveryLedger:
         for run in self.runs:
             assert before < run.first <= run.last < self.next_tag, (before, run, self.next_tag)
             before = run.last
+            assert self.holding[run.consumer] >= len(run), (run, self.holding)
         assert self.counted == sum(len(run) for run in self.runs if run.counted), self.counted
+        assert sum(self.holding.values()) >= len(self) and 0 not in self.holding.values()
 
     def __len__(self) -> int:
         return sum(map(len, self.runs))
@@ -87,6 +93,7 @@ class DeliveryLedger:
         if not keep:
             return tag
         offset = first_msg_id - tag
+        self.holding[consumer] = self.holding.get(consumer, 0) + count
         if counted:
             self.counted += count
         last = self.runs[-1] if self.runs else None
@@ -154,6 +161,15 @@ class DeliveryLedger:
             self.runs.insert(at + 1, _part(run, last + 1, run.last))
         run.last = first - 1
         return 1
+
+    def settled(self, consumer: ConsumerId, msg_ids: MsgIds) -> None:
+        """Count messages that were removed as settled."""
+        left = self.holding[consumer] - sum([last - first + 1 for first, last in msg_ids])
+        assert left >= 0, (consumer, left)
+        if left:
+            self.holding[consumer] = left
+        else:
+            del self.holding[consumer]
 
     def put_back(self, held: Sequence[HeldRun]) -> None:
         """Restore removed runs (tx.rollback)."""

@@ -13,7 +13,7 @@ from warren_broker.clients091.deliveries import hand_out
 from warren_broker.clients091.held_back import HELD_BACK_BEYOND
 from warren_broker.clients091.state import Channel, ChannelConsumer, ConnectionState
 from warren_machines.queue import commands
-from warren_machines.queue.commands import ConsumerId, Delivery, MsgIds
+from warren_machines.queue.commands import ConsumerId, Delivery, MsgIds, SessionId
 from warren_machines.queue.delivery_parts import part_of, rest_of
 
 FREE_WINDOW = 1000
@@ -24,29 +24,40 @@ def changed(channel: Channel) -> None:
     """Adjust to a change of the limit, the consumers or the unacknowledged deliveries."""
     if channel.held_back:
         release(channel)
-    for consumer in channel.consumers.values():
-        if consumer.explicit:
+    if channel.consumers:
+        channel.connection.to_share[channel.session] = channel
+
+
+def share_out(channels: dict[SessionId, Channel]) -> None:
+    """Give out the credit of channels that have changed, once for all that a read has brought.
+
+    A client may acknowledge 10,000 messages in one read, each of which makes room, and have as many
+    consumers that share it.
+    """
+    for channel in channels.values():
+        if channel.state == "open" and any(one.explicit for one in channel.consumers.values()):
             _share_out(channel)
-            return
+    channels.clear()
 
 
 def release(channel: Channel) -> None:
     """Send held-back deliveries as far as the limit allows."""
     sent = True
     while channel.held_back:
-        consumer, delivery, block = channel.held_back[0]
+        consumer, delivery, block = channel.held_back.first
         count = delivery.last - delivery.first + 1
         limit = channel.global_prefetch
         room = limit - channel.deliveries.counted if limit else count
         if room <= 0:
             break
-        channel.held_back.popleft()
         if count > room:
-            channel.held_back.appendleft((consumer, rest_of(delivery, room), block))
+            channel.held_back.shorten_first((consumer, rest_of(delivery, room), block))
             delivery = part_of(delivery, 0, room)
+        else:
+            channel.held_back.popleft()
         sent = hand_out(consumer, delivery, block) and sent
-    if not sent and any(consumer.explicit for consumer in channel.consumers.values()):
-        _share_out(channel)  # what could not be sent does not use up credit
+    if not sent:  # what could not be sent does not use up credit
+        channel.connection.to_share[channel.session] = channel
 
 
 def settled(channel: Channel, number: ConsumerId, msg_ids: MsgIds) -> None:

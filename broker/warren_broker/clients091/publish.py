@@ -161,8 +161,6 @@ def _tx_commit(channel: Channel, method: methods.TxCommit) -> None:
     for kind, held in tx.acks:
         consume.settle(channel, kind, held)
     tx.acks = []
-    if channel.past:
-        channel.forget_past()
     channel.connection.publishes.to_commit.append(channel)
 
 

@@ -21,7 +21,7 @@ from warren_broker.access.token_rights import HeldRights
 from warren_broker.clients091.confirms import CheckedRun, Publishes, PublishLedger
 from warren_broker.clients091.delivery_tags import DeliveryLedger, Held
 from warren_broker.clients091.heartbeat import Liveness
-from warren_broker.clients091.held_back import HeldBack, HeldBackBytes
+from warren_broker.clients091.held_back import HeldBackBytes, WaitingRuns
 from warren_broker.cluster.ids import Ids
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_machines.queue.ready.limits import NO_ACK_WINDOW, WINDOW_BYTES
@@ -173,7 +173,7 @@ class Channel:
     past: dict[ConsumerId, None] = field(default_factory=dict)
     getters: dict[str, ConsumerId] = field(default_factory=dict)
     deliveries: DeliveryLedger = field(default_factory=DeliveryLedger)
-    held_back: HeldBack = field(init=False)
+    held_back: WaitingRuns[ChannelConsumer] = field(init=False)
     confirm: bool = False
     confirmed: int = 0
     returned: int = 0
@@ -183,7 +183,7 @@ class Channel:
     reply_name: str = ""
 
     def __post_init__(self) -> None:
-        self.held_back = HeldBack(self.connection.held_back)
+        self.held_back = WaitingRuns(self.connection.held_back)
 
     # -------------------------------------------------------------- output
 
@@ -263,10 +263,10 @@ class Channel:
 
     def drop(self) -> None:
         """Drop everything pending; only the channel's number stays in use."""
-        self.waiting = 0
         self.inbox.clear()
         self.waits(-self.inbox_bytes)
         self.connection.forget(self)
+        self.waiting = 0
         self.close_replies()
         self.held_back.clear()
         if self.tx is not None:
@@ -278,10 +278,9 @@ class Channel:
             self.request(requests.CloseRepliesRequest(session=self.session, name=self.reply_name))
         self.reply_name = self.reply_consumer = ""
 
-    def forget_past(self) -> None:
-        """Forget cancelled consumers that hold no deliveries."""
-        holding = self._holding()
-        for number in [number for number in self.past if number not in holding]:
+    def forget_past(self, number: ConsumerId) -> None:
+        """Forget a consumer if it is cancelled and holds no deliveries."""
+        if number in self.past and number not in self.deliveries.holding:
             del self.past[number]
             self._forget(number, getter=False)
 
@@ -290,20 +289,12 @@ class Channel:
         number = self.getters.get(queue)
         if number is None:
             if len(self.getters) >= GETTERS_KEPT:
-                holding = self._holding()
                 for name, known in list(self.getters.items()):
-                    if known not in holding:
+                    if known not in self.deliveries.holding:
                         del self.getters[name]
                         self._forget(known, getter=True)
             number = self.getters[queue] = self.connection.ids.consumer()
         return number
-
-    def _holding(self) -> set[ConsumerId]:
-        """Return the consumers with deliveries that are not settled."""
-        holding = {run.consumer for run in self.deliveries.runs}
-        if self.tx is not None:
-            holding.update(run.consumer for _, held in self.tx.acks for run in held)
-        return holding
 
     def _forget(self, number: ConsumerId, getter: bool) -> None:
         self.request(
@@ -367,6 +358,8 @@ class ConnectionState:
     asked               unanswered requests by token
     publishes           publishes that the broker has not answered
     to_report           no_ack consumers to report to their queues when the output is taken
+    to_share            channels of which the consumers' credit is given out when a read has been
+                        handled
     faults              refusals that closed a channel or the connection, for the log
     waiting_bytes       in the inboxes of its channels
     transaction_bytes   kept for the commits of its channels
@@ -375,7 +368,7 @@ class ConnectionState:
     traced_vhosts       the view's; looked at for each run of deliveries
 
     Invariants: every consumer in `consumers` belongs to an open channel; a channel's `waiting` is
-    0 or a key of `asked`.
+    0 or a key of `asked`, which has no other of a channel that is open.
     """
 
     config: ConnectionConfig
@@ -403,6 +396,7 @@ class ConnectionState:
     _last_token: int = 0
     publishes: Publishes[Channel] = field(default_factory=Publishes)
     to_report: dict[ConsumerId, ChannelConsumer] = field(default_factory=dict)
+    to_share: dict[SessionId, Channel] = field(default_factory=dict)
     faults: list[ChannelFault] = field(default_factory=list)
     waiting_bytes: int = 0
     transaction_bytes: int = 0
@@ -511,8 +505,7 @@ class ConnectionState:
             self.consumers.pop(consumer.number, None)
             self.to_report.pop(consumer.number, None)
         self.publishes.forget(channel)
-        for token in [token for token, asked in self.asked.items() if asked.channel is channel]:
-            del self.asked[token]
+        self.asked.pop(channel.waiting, None)
 
     def free(self, channel: Channel) -> None:
         """Make the channel's number available again."""

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from warren_broker.clients.refused_consumers import TURNS, RefusedConsumers, Resume
 from warren_broker.clients091.connection import Connection
 from warren_broker.clients091.global_prefetch import crowded
+from warren_broker.clients091.held_back import HeldBackBytes, Waiting, WaitingRuns
 from warren_broker.clients091.state import ConnectionState
 from warren_machines.queue.commands import Delivery
 from warren_raft.runtime.net.stream import Stream
 from warren_wire.block.block import Block
 
-Unread: TypeAlias = "tuple[int, Delivery, Block]"
-"""Consumer, messages, and the block that holds them."""
+Unread: TypeAlias = Waiting[int]
 
 
 class UnreadDeliveries:
@@ -51,8 +50,8 @@ class UnreadDeliveries:
         self._state = state
         self._resume = resume
         self._unsent = unsent
-        self._waiting: deque[Unread] = deque()
-        self._waiting_bytes = 0
+        self._counted = HeldBackBytes()
+        self._waiting: WaitingRuns[int] = WaitingRuns(self._counted)
         self.owes = False
         self._refused = RefusedConsumers(bytes_max // (2 * TURNS), resume)
         self._crowded = RefusedConsumers(bytes_max // (2 * TURNS), resume)
@@ -61,7 +60,7 @@ class UnreadDeliveries:
     @property
     def full(self) -> bool:
         """Whether as much waits for the client as may."""
-        return self._waiting_bytes + self._unsent() >= self._bytes_max
+        return self._counted.size_bytes + self._unsent() >= self._bytes_max
 
     def later(self, call: Callable[[], None]) -> None:
         """Have something done when there is room: at most one thing for each channel."""
@@ -82,43 +81,31 @@ class UnreadDeliveries:
 
     def add(self, consumer: int, delivery: Delivery, block: Block) -> None:
         """Append messages that cannot be written yet."""
-        self._waiting.append((consumer, delivery, block))
-        self._waiting_bytes += block.kept_bytes(delivery.first, delivery.last + 1)
+        self._waiting.append(consumer, (consumer, delivery, block))
 
     def take(self) -> Unread:
         """Remove and return the first ones."""
-        found = self._waiting.popleft()
-        self._waiting_bytes -= found[2].kept_bytes(found[1].first, found[1].last + 1)
-        return found
+        return self._waiting.popleft()
 
     def take_of(self, consumers: Iterable[int]) -> list[Unread]:
         """Remove and return those of some consumers, which have ended."""
-        ended = set(consumers)
-        waiting = list(self._waiting)
-        self.clear(refused=False)
         found: list[Unread] = []
-        for each in waiting:
-            if each[0] in ended:
-                found.append(each)
-            else:
-                self.add(*each)
-        for consumer in ended:
+        for consumer in consumers:
+            found += self._waiting.take_of(consumer)
             self._refused.forget(consumer)
             self._crowded.forget(consumer)
         return found
 
-    def clear(self, *, refused: bool = True) -> None:
+    def clear(self) -> None:
         """Forget what waits, and the consumers that were refused more."""
         self._waiting.clear()
-        self._waiting_bytes = 0
-        if refused:
-            self._refused.clear()
-            self._crowded.clear()
-            self._later.clear()
+        self._refused.clear()
+        self._crowded.clear()
+        self._later.clear()
 
     def has_room(self, consumer: int) -> bool:
         """Return whether a consumer may be given more; else its queue is asked again later."""
-        level = self._waiting_bytes + self._unsent()
+        level = self._counted.size_bytes + self._unsent()
         refused = self._refused
         if level < self._bytes_max and (not self.owes or self._refused.may_take(consumer)):
             if not crowded(self._state, consumer, level, self._bytes_max):
@@ -132,7 +119,7 @@ class UnreadDeliveries:
         """Ask for what was refused, if half of the bound has become free."""
         if not self.owes:
             return
-        level = self._waiting_bytes + self._unsent()
+        level = self._counted.size_bytes + self._unsent()
         if 2 * level <= self._bytes_max:
             self._refused.ask(self.ask_again)
             later, self._later = self._later, []

@@ -71,6 +71,11 @@ def test_deliveries(steps: list[tuple[str, int, int, bool]]) -> None:
             dumb.update((tag, (consumer, msg_id)) for tag, consumer, msg_id in singles(taken))
             ledger.put_back(taken)
             taken = []
+        if taken and flag:
+            for consumer, msg_ids in by_consumer(tuple(sorted(taken, key=lambda run: run.first))):
+                ledger.settled(consumer, msg_ids)
+            taken = []
+        assert set(ledger.holding) == {run.consumer for run in (*ledger.runs, *taken)}
         ledger.check()
         assert singles(ledger.runs) == [(tag, *dumb[tag]) for tag in sorted(dumb)]
 
