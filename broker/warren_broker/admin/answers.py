@@ -18,7 +18,6 @@ from warren_wire.admin.requests import (
     MessagesCounted,
     Performed,
     Put,
-    Shown,
     said_of,
 )
 from warren_wire.amqp10.proton import uint, ulong
@@ -45,8 +44,6 @@ def rendered(request: AdminRequest[Any], result: Any) -> Answered:
             return 200, {request.count_key: ulong(result.messages)}
         case Listed():
             return 200, [shown_value(one) for one in result.values]
-        case Shown():
-            return 200, shown_value(result.value)
         case DeclaredQueue():
             return 201 if result.created else 200, shown_value(result.info)
         case members.Criticality():

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.view import MetadataView
-from warren_wire import errors
 from warren_wire.admin import bindings as requests
 from warren_wire.admin.bindings import BindingInfo
 from warren_wire.admin.requests import Listed, Performed
@@ -29,20 +27,15 @@ def _binding(asker: Asker, binding: BindingInfo) -> dict[str, Any]:
     }
 
 
-@handles(requests.BindRequest)
 def _bind(asker: Asker, request: requests.BindRequest, answer: Answer) -> None:
-    def done(reply: Any) -> None:
-        answer(reply if isinstance(reply, errors.Refusal) else Performed())
-
-    asker.broker.bind(metadata.Bind(**_binding(asker, request.binding)), asker.guard(done))
+    command = metadata.Bind(**_binding(asker, request.binding))
+    asker.broker.bind(command, asker.then(answer, lambda reply: Performed()))
 
 
-@handles(requests.UnbindRequest)
 def _unbind(asker: Asker, request: requests.UnbindRequest, answer: Answer) -> None:
     asker.define(metadata.Unbind(**_binding(asker, request.binding)), answer)
 
 
-@handles(requests.ListBindingsRequest)
 def _list_bindings(asker: Asker, request: requests.ListBindingsRequest, answer: Answer) -> None:
     to_queue = None if request.queue is request.exchange else request.queue is not None
     destination = request.exchange if request.queue is None else request.queue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,11 +11,13 @@ from warren_broker.access.access import Access
 from warren_broker.access.token_rights import HeldRights
 from warren_broker.broker.broker import Broker
 from warren_broker.cluster.client.queues import to_refusal
+from warren_broker.cluster.client.reads import ReadFailed
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import QueueRecord
+from warren_machines.metadata.state import MetadataState, Scope
 from warren_machines.queue.commands import AnyCommand, Refused
 from warren_wire import errors
-from warren_wire.admin.requests import Performed, Result
+from warren_wire.admin.requests import Listed, MessagesCounted, Performed, Result
 from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -56,33 +58,83 @@ class Asker:
         self.access.read_queue(name)
         return self.broker.queues.find(self.vhost, name, self.connection, store=store)
 
+    @property
+    def state(self) -> MetadataState:
+        """The definitions as this node knows them."""
+        state: MetadataState = self.broker.definitions.state
+        return state
+
+    def scope(self, vhost: str) -> Scope:
+        """Return what a vhost has; raises NotFound."""
+        found = self.state.scopes.get(vhost)
+        if found is None:
+            raise errors.NotFound(f"no vhost '{vhost}'")
+        return found
+
+    def sees_vhost(self, vhost: str) -> bool:
+        """Return whether the user may see what a vhost has."""
+        return self.access.has_tag("administrator") or self.access.held_in(vhost) is not None
+
+    def check_vhost(self, vhost: str) -> None:
+        """Raise AccessRefused unless the user may see what a vhost has, as in RabbitMQ."""
+        if not self.sees_vhost(vhost):
+            raise errors.AccessRefused(f"access to vhost '{vhost}' refused for user '{self.user}'")
+
+    def listed(
+        self, values: Iterable[Any], most: int, what: str, less: str, parts_only: bool = False
+    ) -> Listed[Any] | errors.InvalidArgument:
+        """Return values as an answer, or the refusal of more than fit into one.
+
+        what, less   of the refusal: what they are, and what to ask for instead
+        parts_only   any number fits where an answer is not one of AMQP's values
+        """
+        found = tuple(values)
+        if len(found) <= most or (parts_only and not self.in_parts):
+            return Listed(found)
+        return errors.InvalidArgument(
+            f"{len(found)} {what} in one answer, {most} fit; ask for {less}"
+        )
+
+    def then(self, answer: Answer, result: Callable[[Any], Any]) -> Callable[..., None]:
+        """Return a callback that answers a Refusal as it is, and what `result` makes of a reply.
+
+        What could not be read is tried again by the client (`Unavailable`).
+        """
+
+        def done(reply: Any) -> None:
+            if isinstance(reply, ReadFailed):
+                reply = errors.Unavailable(reply.detail)
+            answer(reply if isinstance(reply, errors.Refusal) else result(reply))
+
+        return self.guard(done)
+
+    def log(self, what: str) -> None:
+        """Log what the user does."""
+        log.info("user %s: %s", quoted(self.user), what)
+
     def ask(
         self, queue: QueueRecord, command: AnyCommand, answer: Answer, result: Callable[[Any], Any]
     ) -> None:
         """Send a command to a queue; `result` converts its reply to the answer."""
-
-        def done(reply: Any) -> None:
-            refused = isinstance(reply, errors.Refusal)
-            answer(reply if refused else result(reply))
-
-        self.broker.queues.ask(queue, command, self.guard(done))
+        self.broker.queues.ask(queue, command, self.then(answer, result))
 
     def change(
         self, what: str, command: metadata.AnyCommand, answer: Answer, result: Result = PERFORMED
     ) -> None:
         """Log and submit a change of the definitions; the caller has checked the user's right."""
-        log.info("user %s: %s", quoted(self.user), what)
+        self.log(what)
         self.define(command, answer, result)
 
     def define(
         self, command: metadata.AnyCommand, answer: Answer, result: Result = PERFORMED
     ) -> None:
         """Submit a change of the definitions, with that result; see `change`."""
+        self.broker.definitions.submit(command, self.then(answer, lambda reply: result))
 
-        def done(reply: Any) -> None:
-            answer(reply if isinstance(reply, errors.Refusal) else result)
 
-        self.broker.definitions.submit(command, self.guard(done))
+def counted(reply: Any) -> MessagesCounted:
+    """Return the answer to what a queue has counted."""
+    return MessagesCounted(reply.messages)
 
 
 def refusal_of(reply: Any, queue: QueueRecord) -> errors.Refusal | None:

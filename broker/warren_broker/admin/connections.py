@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 
 from warren_broker.admin.caller import PERFORMED, Answer, Asker
-from warren_broker.admin.handlers import handles
 from warren_broker.cluster.connections import ChosenConnections, ChosenConsumers
 from warren_wire import errors
 from warren_wire.admin import connections as m
@@ -14,16 +12,13 @@ from warren_wire.admin.connections import ConnectionInfo, ConsumerInfo
 from warren_wire.admin.requests import Listed
 from warren_wire.quoting import quoted
 
-log = logging.getLogger(__name__)
 CONNECTIONS_LISTED_MAX: Final = 800
 """Connections, channels or consumers in one answer: Proton's values hold 65,535 parts, each has 33
 to 75. An answer to the HTTP API is not one of Proton's.
 """
 
 
-@handles(m.ListConnectionsRequest)
 def _list(asker: Asker, request: m.ListConnectionsRequest, answer: Answer) -> None:
-    asker.access.must_be("management", "see connections")
     user = request.user
     if not asker.access.has_tag("monitoring"):
         if user not in ("", asker.user):
@@ -52,9 +47,7 @@ def _answer_listed(
         answer(Listed(tuple(found)))
 
 
-@handles(m.ListConsumersRequest)
 def _consumers(asker: Asker, request: m.ListConsumersRequest, answer: Answer) -> None:
-    asker.access.must_be("management", "see consumers")
     vhost, user = request.vhost, ""
     if request.queue:
         vhost = asker.vhost
@@ -70,9 +63,7 @@ def _consumers(asker: Asker, request: m.ListConsumersRequest, answer: Answer) ->
     asker.broker.connections.consumers(chosen, asker.guard(listed))
 
 
-@handles(m.EndConnectionRequest)
 def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> None:
-    asker.access.must_be("management", "close connections")
 
     def found(known: list[ConnectionInfo]) -> None:
         if not known:
@@ -86,13 +77,8 @@ def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> Non
                 )
             )
             return
-        log.info(
-            "user %s: close connection %s of user %s: %s",
-            quoted(asker.user),
-            quoted(request.name),
-            quoted(known[0].user),
-            quoted(request.reason),
-        )
+        name, user = quoted(request.name), quoted(known[0].user)
+        asker.log(f"close connection {name} of user {user}: {quoted(request.reason)}")
         closed = asker.guard(lambda: answer(PERFORMED))
         asker.broker.connections.close(request.name, request.reason, closed)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import zlib
 from typing import Any
 
 import msgspec
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
 from warren_broker.admin.parameters import setter
 from warren_machines.definition_files.check import NAMES_SHOWN_MAX, CheckedImport
 from warren_machines.definition_files.document import DOCUMENT_BYTES_MAX, parse
@@ -18,27 +16,19 @@ from warren_machines.metadata.runtime_parameters import cluster_name
 from warren_wire import VERSION, errors
 from warren_wire.admin import definitions as m
 from warren_wire.admin.definitions import ExportedFile
-from warren_wire.admin.requests import Shown
-from warren_wire.quoting import quoted
-
-log = logging.getLogger(__name__)
 
 
-@handles(m.ExportRequest)
 def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
-    asker.access.must_be("administrator", "export definitions")
     state = asker.broker.definitions.state
     cluster = cluster_name(state, asker.broker.settings.cluster)
     found = export(state, cluster, VERSION, request.vhost, asker.broker.seal.opened)
     notes = found.notes[:NAMES_SHOWN_MAX]
     if len(found.notes) > len(notes):
         notes = (*notes, f"… and {len(found.notes) - len(notes):,} more")
-    answer(Shown(ExportedFile(zlib.compress(to_file(found.document)), notes)))
+    answer(ExportedFile(zlib.compress(to_file(found.document)), notes))
 
 
-@handles(m.ImportRequest)
 def _import(asker: Asker, request: m.ImportRequest, answer: Answer) -> None:
-    asker.access.must_be("administrator", "import definitions")
     if not isinstance(request.packed, bytes):
         raise errors.InvalidArgument("the body must be a file of definitions, compressed by zlib")
     document = parse(unpack(request.packed))
@@ -47,14 +37,10 @@ def _import(asker: Asker, request: m.ImportRequest, answer: Answer) -> None:
     def checked(found: CheckedImport) -> None:
         report = msgspec.structs.replace(found.report, dry_run=request.dry_run)
         if request.dry_run:
-            answer(Shown(report))
+            answer(report)
             return
-        log.info("user %s: import %s", quoted(asker.user), report.summary())
-
-        def done(reply: Any) -> None:
-            answer(reply if isinstance(reply, errors.Refusal) else Shown(report))
-
-        imports.submit(found, asker.guard(done))
+        asker.log(f"import {report.summary()}")
+        imports.submit(found, asker.then(answer, lambda reply: report))
 
     check = imports.check(document, request.vhost, setter(asker), share.steps)
     share.run(check, asker.guard(checked), answer)

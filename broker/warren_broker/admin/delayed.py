@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
 from warren_broker.cluster.client.reads import (
     FETCH_BYTES_MAX,
     DelayedRows,
@@ -23,13 +21,10 @@ from warren_wire.admin.requests import Listed, MessagesCounted
 from warren_wire.amqp091 import properties
 from warren_wire.block.block import Block
 from warren_wire.kernel import readable
-from warren_wire.quoting import quoted
 
-log = logging.getLogger(__name__)
 SHOWN: frozenset[str] = frozenset({"message_id"})
 
 
-@handles(requests.ListDelayedRequest)
 def _list_delayed(asker: Asker, request: requests.ListDelayedRequest, answer: Answer) -> None:
     """Answer as many of the first messages as fit into FETCH_BYTES_MAX."""
     queue = asker.queue(request.name, store=True)
@@ -95,13 +90,12 @@ def _info(block: Block, i: int, place: tuple[int, int, int]) -> DelayedInfo:
     )
 
 
-@handles(requests.EndDelayRequest)
 def _end_delay(asker: Asker, request: requests.EndDelayRequest, answer: Answer) -> None:
     queue = asker.queue(request.name, store=True)
     name = errors.named("queue", queue.name, queue.vhost)
     shown = requests.delayed_id(*request.place)
     if request.drop:
-        log.info("user %s: drops delayed message %s of %s", quoted(asker.user), shown, name)
+        asker.log(f"drops delayed message {shown} of {name}")
 
     def counted(reply: Any) -> Any:
         if not reply.messages:

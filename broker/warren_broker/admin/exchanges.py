@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.view import MetadataView
 from warren_wire.admin import exchanges as requests
@@ -11,7 +10,6 @@ from warren_wire.admin.exchanges import ExchangeInfo
 from warren_wire.admin.requests import Listed, Put
 
 
-@handles(requests.DeclareExchangeRequest)
 def _declare_exchange(
     asker: Asker, request: requests.DeclareExchangeRequest, answer: Answer
 ) -> None:
@@ -29,15 +27,12 @@ def _declare_exchange(
     asker.define(asker.broker.exchange_declaration(asked), answer, Put(created))
 
 
-@handles(requests.DeleteExchangeRequest)
 def _delete_exchange(asker: Asker, request: requests.DeleteExchangeRequest, answer: Answer) -> None:
     asker.access.delete_exchange(request.name)
     asker.define(metadata.DeleteExchange(asker.vhost, request.name, request.if_unused), answer)
 
 
-@handles(requests.ListExchangesRequest)
 def _list_exchanges(asker: Asker, request: requests.ListExchangesRequest, answer: Answer) -> None:
-    asker.access.must_be("management", "see exchanges")
     found = MetadataView(asker.broker.definitions.state).exchanges(asker.vhost)
     policies = asker.broker.definitions.policies(asker.vhost)
     answer(

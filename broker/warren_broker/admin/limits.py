@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
 from warren_machines.metadata.commands import ChangeLimits
 from warren_machines.metadata.limits import check_limits
 from warren_wire import errors
 from warren_wire.admin import limits as m
 from warren_wire.admin.limits import UserLimits, VhostLimits
-from warren_wire.admin.requests import Listed
 from warren_wire.arguments import plain
 from warren_wire.quoting import quoted
 
@@ -21,15 +19,13 @@ LIMITS_LISTED_MAX: Final = 5_000
 
 
 def _check_vhost(asker: Asker, vhost: str) -> None:
-    if vhost not in asker.broker.definitions.state.scopes:
-        raise errors.NotFound(f"no vhost '{vhost}'")
+    asker.scope(vhost)
     if asker.access.held_in(vhost) is None:
         asker.access.must_be("monitoring", "see limits of vhosts of others")
 
 
 def _of_vhosts(asker: Asker, name: str | None) -> list[VhostLimits]:
     """Return the limits of the vhosts that the user may see, as RabbitMQ."""
-    asker.access.must_be("management", "see limits of vhosts")
     if name is not None:
         _check_vhost(asker, name)
     every = asker.access.has_tag("monitoring")
@@ -56,37 +52,28 @@ def _of_users(asker: Asker, name: str | None) -> list[UserLimits]:
     ]
 
 
-@handles(m.ListVhostLimitsRequest)
 def _list_of_vhosts(asker: Asker, request: m.ListVhostLimitsRequest, answer: Answer) -> None:
-    _list("vhost", _of_vhosts(asker, request.vhost), answer)
+    answer(_listed(asker, "vhost", _of_vhosts(asker, request.vhost)))
 
 
-@handles(m.ListUserLimitsRequest)
 def _list_of_users(asker: Asker, request: m.ListUserLimitsRequest, answer: Answer) -> None:
-    _list("user", _of_users(asker, request.user), answer)
+    answer(_listed(asker, "user", _of_users(asker, request.user)))
 
 
-def _list(of: m.Of, found: Sequence[VhostLimits | UserLimits], answer: Answer) -> None:
-    if len(found) > LIMITS_LISTED_MAX:
-        raise errors.InvalidArgument(
-            f"limits of {len(found)} {of}s in one answer, {LIMITS_LISTED_MAX} fit; ask for one"
-        )
-    answer(Listed(tuple(found)))
+def _listed(asker: Asker, of: m.Of, found: Sequence[VhostLimits | UserLimits]) -> Any:
+    return asker.listed(found, LIMITS_LISTED_MAX, f"limits of {of}s", "one")
 
 
-@handles(m.PutLimitRequest)
 def _put(asker: Asker, request: m.PutLimitRequest, answer: Answer) -> None:
     limits = _checked(request.of, {request.limit: request.value})
     _change(asker, ChangeLimits(request.of, request.name, limits), answer)
 
 
-@handles(m.ReplaceLimitsRequest)
 def _replace(asker: Asker, request: m.ReplaceLimitsRequest, answer: Answer) -> None:
     limits = _checked(request.of, request.limits)
     _change(asker, ChangeLimits(request.of, request.name, limits, replace=True), answer)
 
 
-@handles(m.ClearLimitsRequest)
 def _clear(asker: Asker, request: m.ClearLimitsRequest, answer: Answer) -> None:
     cleared = () if request.limit is None else (request.limit,)
     change = ChangeLimits(request.of, request.name, replace=not cleared, cleared=cleared)
@@ -104,7 +91,6 @@ def _checked(of: m.Of, given: Any) -> dict[str, int]:
 
 
 def _change(asker: Asker, change: ChangeLimits, answer: Answer) -> None:
-    asker.access.must_be("administrator", f"change limits of {change.of}s")
     state = asker.broker.definitions.state
     if change.name not in (state.scopes if change.of == "vhost" else state.users):
         raise errors.NotFound(f"no {change.of} '{change.name}'")

@@ -6,23 +6,16 @@ removed a node even when that was its last line.
 
 from __future__ import annotations
 
-import logging
-from typing import Any
-
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
 from warren_broker.cluster.membership.service import MemberService
 from warren_wire import errors
 from warren_wire.admin import members as m
 from warren_wire.admin.requests import Listed
 
-log = logging.getLogger(__name__)
-
 
 def _changing(asker: Asker, what: str) -> MemberService:
-    """Check that an administrator asks for a change, and log it; return the service."""
-    asker.access.must_be("administrator", what)
-    log.info("user %r asks to %s", asker.user, what)
+    """Log that an administrator asks for a change; return the service."""
+    asker.log(what)
     return asker.broker.membership
 
 
@@ -30,32 +23,27 @@ def _queue_changing(asker: Asker, what: str, queue: str) -> MemberService:
     return _changing(asker, f"{what} {errors.named('queue', queue, asker.vhost)}")
 
 
-@handles(m.GetMembersRequest)
 def _get_members(asker: Asker, request: m.GetMembersRequest, answer: Answer) -> None:
     if not asker.access.has_tag("monitoring"):
         asker.access.read_queue(request.queue)
     asker.broker.membership.queue_status(asker.vhost, request.queue, asker.guard(answer))
 
 
-@handles(m.AddMemberRequest)
 def _add_member(asker: Asker, request: m.AddMemberRequest, answer: Answer) -> None:
     members = _queue_changing(asker, f"add a member on {request.node!r} to", request.queue)
     members.add_member(asker.vhost, request.queue, request.node, asker.guard(answer))
 
 
-@handles(m.DeleteMemberRequest)
 def _delete_member(asker: Asker, request: m.DeleteMemberRequest, answer: Answer) -> None:
     members = _queue_changing(asker, f"delete the member on {request.node!r} of", request.queue)
     members.delete_member(asker.vhost, request.queue, request.node, asker.guard(answer))
 
 
-@handles(m.TransferLeadershipRequest)
 def _transfer(asker: Asker, request: m.TransferLeadershipRequest, answer: Answer) -> None:
     members = _queue_changing(asker, f"have node {request.node!r} lead", request.queue)
     members.transfer_leadership(asker.vhost, request.queue, request.node, asker.guard(answer))
 
 
-@handles(m.GrowNodeRequest)
 def _grow(asker: Asker, request: m.GrowNodeRequest, answer: Answer) -> None:
     what = (
         f"grow node {request.node!r}: {request.strategy} queues that match "
@@ -70,58 +58,41 @@ def _grow(asker: Asker, request: m.GrowNodeRequest, answer: Answer) -> None:
     )
 
 
-@handles(m.ShrinkNodeRequest)
 def _shrink(asker: Asker, request: m.ShrinkNodeRequest, answer: Answer) -> None:
     members = _changing(asker, f"shrink node {request.node!r}")
     members.shrink(request.node, request.errors_only, asker.guard(answer))
 
 
-@handles(m.RebalanceQueuesRequest)
 def _rebalance(asker: Asker, request: m.RebalanceQueuesRequest, answer: Answer) -> None:
     members = _changing(asker, "rebalance the leaders of queues")
     members.rebalance(request.vhost_pattern, request.queue_pattern, asker.guard(answer))
 
 
-@handles(m.ListNodesRequest)
 def _list_nodes(asker: Asker, request: m.ListNodesRequest, answer: Answer) -> None:
-    asker.access.must_be("monitoring", "see the nodes")
 
-    def done(found: Any) -> None:
-        answer(found if isinstance(found, errors.Refusal) else Listed(tuple(found)))
-
-    asker.broker.membership.nodes.list_nodes(asker.guard(done))
+    listed = asker.then(answer, lambda found: Listed(tuple(found)))
+    asker.broker.membership.nodes.list_nodes(listed)
 
 
-@handles(m.GetNodeRequest)
 def _get_node(asker: Asker, request: m.GetNodeRequest, answer: Answer) -> None:
-    asker.access.must_be("monitoring", "see the nodes")
     asker.broker.membership.nodes.node_status(request.node, asker.guard(answer))
 
 
-@handles(m.DrainNodeRequest)
 def _drain(asker: Asker, request: m.DrainNodeRequest, answer: Answer) -> None:
     members = _changing(asker, f"drain node {request.node!r}")
     members.nodes.drain(request.node, asker.guard(answer))
 
 
-@handles(m.ReviveNodeRequest)
 def _revive(asker: Asker, request: m.ReviveNodeRequest, answer: Answer) -> None:
     members = _changing(asker, f"revive node {request.node!r}")
     members.nodes.revive(request.node, asker.guard(answer))
 
 
-@handles(m.ForgetNodeRequest)
 def _forget(asker: Asker, request: m.ForgetNodeRequest, answer: Answer) -> None:
     members = _changing(asker, f"forget node {request.node!r}")
     members.nodes.forget(request.node, asker.guard(answer))
 
 
-@handles(m.CheckQuorumCriticalRequest)
 def _critical(asker: Asker, request: m.CheckQuorumCriticalRequest, answer: Answer) -> None:
-    asker.access.must_be("management", "run health checks")
     node = request.node or asker.broker.settings.node
-
-    def done(found: Any) -> None:
-        answer(found if isinstance(found, errors.Refusal) else m.Criticality(found))
-
-    asker.broker.membership.nodes.quorum_critical(node, asker.guard(done))
+    asker.broker.membership.nodes.quorum_critical(node, asker.then(answer, m.Criticality))

@@ -7,7 +7,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
 from warren_machines.metadata.runtime_parameters import cluster_name
 from warren_wire import VERSION, errors
 from warren_wire.admin import overview as requests
@@ -19,15 +18,13 @@ from warren_wire.admin.overview import (
     Overview,
     OverviewNode,
 )
-from warren_wire.admin.requests import Listed, Shown
+from warren_wire.admin.requests import Listed
 
 TOTALS_LISTED_MAX: Final = 5_000
 """Vhosts, once for each node, in one answer: Proton's values hold 65,535 parts, each has 10."""
 
 
-@handles(requests.GetOverviewRequest)
 def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer) -> None:
-    asker.access.must_be("management", "see the overview")
     settings, host = asker.broker.settings, asker.broker.cluster.host
     known = asker.broker.definitions.state.nodes
     nodes = tuple(
@@ -40,26 +37,22 @@ def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer
     )
     own = settings.cluster
     shown = cluster_name(asker.broker.definitions.state, own)
-    answer(Shown(Overview(settings.node, own, VERSION, nodes, cluster_name=shown or own)))
+    answer(Overview(settings.node, own, VERSION, nodes, cluster_name=shown or own))
 
 
-@handles(requests.ListAlarmsRequest)
 def _list_alarms(asker: Asker, request: requests.ListAlarmsRequest, answer: Answer) -> None:
-    asker.access.must_be("management", "see the alarms")
     short = asker.broker.resource_alarms.by_node()
     answer(
         Listed(tuple(AlarmInfo(node, one) for node in sorted(short) for one in sorted(short[node])))
     )
 
 
-@handles(requests.GetTotalsRequest)
 def _get(asker: Asker, request: requests.GetTotalsRequest, answer: Answer) -> None:
     """Answer the numbers of the vhosts that the user sees; each takes no time that its size shows.
 
     A node reads its queues in slices. A list of all queues would take every leader's answer for
     every single queue.
     """
-    asker.access.must_be("management", "see totals")
     scopes = asker.broker.definitions.state.scopes
     every = asker.access.has_tag("monitoring")
     vhosts = {
@@ -68,7 +61,7 @@ def _get(asker: Asker, request: requests.GetTotalsRequest, answer: Answer) -> No
         if every or asker.access.held_in(name) is not None
     }
     if not request.counts:
-        answer(Shown(ClusterTotals(vhosts)))
+        answer(ClusterTotals(vhosts))
         return
 
     def told(nodes: list[NodeTotals]) -> None:
@@ -81,7 +74,7 @@ def _get(asker: Asker, request: requests.GetTotalsRequest, answer: Answer) -> No
             )
             return
         shown = nodes if every else [_seen(one, vhosts) for one in nodes]
-        answer(Shown(ClusterTotals(vhosts, tuple(shown))))
+        answer(ClusterTotals(vhosts, tuple(shown)))
 
     asker.broker.connections.totals(asker.guard(told))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
 from warren_machines.definition_files.check import NAMES_SHOWN_MAX
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import Parameter
@@ -24,62 +23,39 @@ from warren_wire.policy_keys import validation_failed
 from warren_wire.quoting import quoted
 
 
-def check_tag(asker: Asker, vhost: str | None, what: str) -> None:
-    """Raise AccessRefused unless the user may see and change parameters, as in RabbitMQ.
+def _check(asker: Asker, vhost: str) -> MetadataState:
+    """Return the definitions, where the user may see those of the vhost; raises Refusal.
 
-    vhost  a policymaker needs any permission in it; None: of all vhosts; "": a global parameter
+    vhost  "": of global parameters
     """
-    if vhost == "":
-        asker.access.must_be("administrator", f"{what} global parameters")
-        return
-    asker.access.must_be("policymaker", f"{what} parameters")
-    if vhost is not None and not sees_vhost(asker, vhost):
-        raise errors.AccessRefused(f"access to vhost '{vhost}' refused for user '{asker.user}'")
+    if vhost:
+        asker.check_vhost(vhost)
+        asker.scope(vhost)
+    return asker.state
 
 
-def sees_vhost(asker: Asker, vhost: str) -> bool:
-    """Return whether the user may see what a vhost has."""
-    if asker.access.has_tag("administrator"):
-        return True
-    return asker.access.held_in(vhost) is not None
-
-
-def _state(asker: Asker, vhost: str | None) -> MetadataState:
-    """Return the definitions; raises NotFound for an unknown vhost."""
-    state = asker.broker.definitions.state
-    if vhost and vhost not in state.scopes:
-        raise errors.NotFound(f"no vhost '{vhost}'")
-    return state
-
-
-@handles(m.ListParametersRequest)
 def _list_parameters(asker: Asker, request: m.ListParametersRequest, answer: Answer) -> None:
-    check_tag(asker, request.vhost, "see")
-    state = _state(asker, request.vhost)
+    state = asker.state
+    if request.vhost is not None:
+        asker.check_vhost(request.vhost)
+        asker.scope(request.vhost)
     names = sorted(state.scopes) if request.vhost is None else [request.vhost]
     opened = asker.broker.seal.opened
     found = [
         ParameterInfo(one.vhost, one.component, one.name, without_passwords(opened(one).value))
         for name in names
-        if sees_vhost(asker, name)
+        if asker.sees_vhost(name)
         for _, one in sorted(state.scopes[name].parameters.items())
         if request.component in (None, one.component) and one.component != VHOST_COMPONENT
     ]
-    if len(found) > NAMES_SHOWN_MAX:
-        raise errors.InvalidArgument(
-            f"{len(found)} parameters in one answer, {NAMES_SHOWN_MAX} fit; ask for one vhost's"
-        )
-    answer(Listed(tuple(found)))
+    answer(asker.listed(found, NAMES_SHOWN_MAX, "parameters", "one vhost's"))
 
 
-@handles(m.ListGlobalParametersRequest)
 def _list_global(asker: Asker, request: m.ListGlobalParametersRequest, answer: Answer) -> None:
-    check_tag(asker, "", "see")
-    found = asker.broker.definitions.state.global_parameters
+    found = asker.state.global_parameters
     answer(Listed(tuple(GlobalParameterInfo(name, found[name].value) for name in sorted(found))))
 
 
-@handles(m.PutParameterRequest)
 def _put_parameter(asker: Asker, request: m.PutParameterRequest, answer: Answer) -> None:
     value = plain(request.value)
     check_parameter(request.component, request.name, value)
@@ -90,7 +66,6 @@ def _put_parameter(asker: Asker, request: m.PutParameterRequest, answer: Answer)
     _put(asker, Parameter(request.vhost, request.component, request.name, value), answer)
 
 
-@handles(m.PutGlobalParameterRequest)
 def _put_global(asker: Asker, request: m.PutGlobalParameterRequest, answer: Answer) -> None:
     value = plain(request.value)
     check_json(value)
@@ -99,8 +74,7 @@ def _put_global(asker: Asker, request: m.PutGlobalParameterRequest, answer: Answ
 
 def _put(asker: Asker, given: Parameter, answer: Answer) -> None:
     given = msgspec.structs.replace(given, user=setter(asker))
-    check_tag(asker, given.vhost, "set")
-    state = _state(asker, given.vhost)
+    state = _check(asker, given.vhost)
     for end in link_ends(given):
         _check_end(asker, end)
     if given.vhost:
@@ -130,19 +104,16 @@ def _check_end(asker: Asker, end: ShovelEnd) -> None:
             raise validation_failed(why)
 
 
-@handles(m.DeleteParameterRequest)
 def _delete_parameter(asker: Asker, request: m.DeleteParameterRequest, answer: Answer) -> None:
     _delete(asker, request.vhost, request.component, request.name, answer)
 
 
-@handles(m.DeleteGlobalParameterRequest)
 def _delete_global(asker: Asker, request: m.DeleteGlobalParameterRequest, answer: Answer) -> None:
     _delete(asker, "", "", request.name, answer)
 
 
 def _delete(asker: Asker, vhost: str, component: str, name: str, answer: Answer) -> None:
-    check_tag(asker, vhost, "clear")
-    _state(asker, vhost)
+    _check(asker, vhost)
     if component == VHOST_COMPONENT:
         raise errors.NotFound(f"no component '{component}'")
     what = f"clear {_named(component, vhost, name)}"

@@ -7,15 +7,13 @@ from typing import Any
 import msgspec
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
-from warren_broker.admin.users import answer_list, looking, user_of
-from warren_broker.admin.vhosts import vhost_of
+from warren_broker.admin.users import LESS, LISTED_MAX, user_of
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import Grant
 from warren_machines.metadata.vhosts_and_users import check_patterns
 from warren_wire import errors
 from warren_wire.admin import permissions as m
-from warren_wire.admin.requests import Put, Shown
+from warren_wire.admin.requests import Put
 from warren_wire.quoting import quoted
 
 
@@ -23,9 +21,9 @@ def _grants(
     asker: Asker, vhost: str | None, user: str | None, *, topics: bool = False
 ) -> list[Any]:
     """Return the permissions in a vhost, or of a user; raises NotFound for an unknown one."""
-    state = looking(asker)
+    state = asker.broker.definitions.state
     if vhost is not None:
-        vhost_of(state, vhost)
+        asker.scope(vhost)
     if user is not None:
         user_of(state, user)
     found = [
@@ -38,32 +36,30 @@ def _grants(
     return [msgspec.convert(grant, kind, from_attributes=True) for grant in found]
 
 
-@handles(m.ListPermissionsRequest)
 def _list_permissions(asker: Asker, request: m.ListPermissionsRequest, answer: Answer) -> None:
-    answer_list(answer, _grants(asker, request.vhost, request.user))
+    found = _grants(asker, request.vhost, request.user)
+    answer(asker.listed(found, LISTED_MAX, "permissions", LESS))
 
 
-@handles(m.ListTopicPermissionsRequest)
 def _list_topics(asker: Asker, request: m.ListTopicPermissionsRequest, answer: Answer) -> None:
-    answer_list(answer, _grants(asker, request.vhost, request.user, topics=True))
+    found = _grants(asker, request.vhost, request.user, topics=True)
+    answer(asker.listed(found, LISTED_MAX, "permissions", LESS))
 
 
-@handles(m.GetTopicPermissionsRequest)
 def _get_topics(asker: Asker, request: m.GetTopicPermissionsRequest, answer: Answer) -> None:
-    answer_list(answer, _grants(asker, request.vhost, request.user, topics=True))
+    found = _grants(asker, request.vhost, request.user, topics=True)
+    answer(asker.listed(found, LISTED_MAX, "permissions", LESS))
 
 
-@handles(m.GetPermissionsRequest)
 def _get_permissions(asker: Asker, request: m.GetPermissionsRequest, answer: Answer) -> None:
     found = _grants(asker, request.vhost, request.user)
     if not found:
         raise errors.NotFound(
             f"user '{request.user}' has no permissions in vhost '{request.vhost}'"
         )
-    answer(Shown(found[0]))
+    answer(found[0])
 
 
-@handles(m.PutPermissionsRequest)
 def _put_permissions(asker: Asker, request: m.PutPermissionsRequest, answer: Answer) -> None:
     _put(
         asker,
@@ -72,7 +68,6 @@ def _put_permissions(asker: Asker, request: m.PutPermissionsRequest, answer: Ans
     )
 
 
-@handles(m.PutTopicPermissionsRequest)
 def _put_topics(asker: Asker, request: m.PutTopicPermissionsRequest, answer: Answer) -> None:
     named = (request.vhost, request.user, "", request.write, request.read, request.exchange)
     _put(asker, Grant(*named), answer)
@@ -80,7 +75,6 @@ def _put_topics(asker: Asker, request: m.PutTopicPermissionsRequest, answer: Ans
 
 def _put(asker: Asker, grant: Grant, answer: Answer) -> None:
     check_patterns(grant)
-    asker.access.must_be("administrator", "set permissions")
     known = (grant.vhost, grant.user, grant.exchange) in asker.broker.definitions.state.grants
     to = "" if grant.exchange is None else f" for topics of exchange {quoted(grant.exchange)}"
     patterns = ", ".join(map(quoted, (grant.configure, grant.write, grant.read)))
@@ -91,22 +85,18 @@ def _put(asker: Asker, grant: Grant, answer: Answer) -> None:
     asker.change(what, metadata.PutGrant(grant), answer, Put(not known))
 
 
-@handles(m.DeletePermissionsRequest)
 def _delete_permissions(asker: Asker, request: m.DeletePermissionsRequest, answer: Answer) -> None:
     _delete(asker, "", metadata.DeleteGrant(request.vhost, request.user, None), answer)
 
 
-@handles(m.DeleteTopicPermissionsRequest)
 def _delete_topics(asker: Asker, request: m.DeleteTopicPermissionsRequest, answer: Answer) -> None:
     command = metadata.DeleteGrant(request.vhost, request.user, request.exchange)
     _delete(asker, "topic ", command, answer)
 
 
 def _delete(asker: Asker, kind: str, command: metadata.DeleteGrant, answer: Answer) -> None:
-    asker.access.must_be("administrator", "clear permissions")
-    state = asker.broker.definitions.state
-    vhost_of(state, command.vhost)
-    user_of(state, command.user)
+    asker.scope(command.vhost)
+    user_of(asker.state, command.user)
     what = (
         f"clear {kind}permissions of user {quoted(command.user)} in vhost {quoted(command.vhost)}"
     )

@@ -7,14 +7,13 @@ from typing import Final
 import msgspec
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import Policy
 from warren_machines.metadata.state import Scope
 from warren_wire import errors
 from warren_wire.admin import policies as m
 from warren_wire.admin.policies import PolicyInfo
-from warren_wire.admin.requests import Listed, Put, Shown
+from warren_wire.admin.requests import Put
 from warren_wire.arguments import plain
 from warren_wire.policy_keys import check_policy, erlang, validation_failed
 from warren_wire.quoting import quoted
@@ -23,28 +22,14 @@ POLICIES_LISTED_MAX: Final = 1_000
 """Policies in one answer: Proton's values hold 65,535 parts, a policy has 15 to 45."""
 
 
-def _check_tag(asker: Asker, operator: bool, vhost: str | None, what: str) -> None:
-    """Raise AccessRefused unless the user may see and change policies, as in RabbitMQ.
-
-    A policymaker needs any permission in the vhost; operator policies are for administrators.
-    """
-    kind = "operator policies" if operator else "policies"
-    asker.access.must_be("administrator" if operator else "policymaker", f"{what} {kind}")
-    if vhost is None or asker.access.has_tag("administrator"):
-        return
-    if asker.access.held_in(vhost) is None:
-        raise errors.AccessRefused(f"access to vhost '{vhost}' refused for user '{asker.user}'")
-
-
 def _kind(operator: bool) -> str:
     return "operator policy" if operator else "policy"
 
 
 def _scope(asker: Asker, vhost: str) -> Scope:
-    scope = asker.broker.definitions.state.scopes.get(vhost)
-    if scope is None:
-        raise errors.NotFound(f"no vhost '{vhost}'")
-    return scope
+    """Return the vhost of a policy, where the user may see it; raises Refusal."""
+    asker.check_vhost(vhost)
+    return asker.scope(vhost)
 
 
 def _shown(policy: Policy) -> PolicyInfo:
@@ -58,19 +43,10 @@ def _policy(scope: Scope, name: str, operator: bool) -> Policy:
     return found
 
 
-@handles(m.ListPoliciesRequest)
 def _list(asker: Asker, request: m.ListPoliciesRequest, answer: Answer) -> None:
-    _check_tag(asker, request.operator, request.vhost, "see")
-    if request.vhost is not None:
-        scopes = [_scope(asker, request.vhost)]
-    else:
-        state = asker.broker.definitions.state
-        every = asker.access.has_tag("administrator")
-        scopes = [
-            state.scopes[name]
-            for name in sorted(state.scopes)
-            if every or asker.access.held_in(name) is not None
-        ]
+    names = sorted(asker.state.scopes) if request.vhost is None else [request.vhost]
+    one = request.vhost is not None
+    scopes = [_scope(asker, name) for name in names if one or asker.sees_vhost(name)]
     found = [
         _shown(policy)
         for scope in scopes
@@ -78,18 +54,12 @@ def _list(asker: Asker, request: m.ListPoliciesRequest, answer: Answer) -> None:
             scope.policies.of(request.operator).values(), key=lambda one: (-one.priority, one.name)
         )
     ]
-    if len(found) > POLICIES_LISTED_MAX:
-        raise errors.InvalidArgument(
-            f"{len(found)} policies in one answer, {POLICIES_LISTED_MAX} fit; ask for one vhost's"
-        )
-    answer(Listed(tuple(found)))
+    answer(asker.listed(found, POLICIES_LISTED_MAX, "policies", "one vhost's"))
 
 
-@handles(m.GetPolicyRequest)
 def _get(asker: Asker, request: m.GetPolicyRequest, answer: Answer) -> None:
-    _check_tag(asker, request.operator, request.vhost, "see")
     scope = _scope(asker, request.vhost)
-    answer(Shown(_shown(_policy(scope, request.name, request.operator))))
+    answer(_shown(_policy(scope, request.name, request.operator)))
 
 
 def _checked(request: m.PutPolicyRequest) -> Policy:
@@ -113,10 +83,8 @@ def _checked(request: m.PutPolicyRequest) -> Policy:
     return Policy(*named, operator=request.operator)
 
 
-@handles(m.PutPolicyRequest)
 def _put(asker: Asker, request: m.PutPolicyRequest, answer: Answer) -> None:
     policy = _checked(request)
-    _check_tag(asker, policy.operator, policy.vhost, "set")
     policies = _scope(asker, policy.vhost).policies
     policies.check_patterns(policy.operator, policy)
     known = policy.name in policies.of(policy.operator)
@@ -129,9 +97,7 @@ def _put(asker: Asker, request: m.PutPolicyRequest, answer: Answer) -> None:
     asker.change(what, metadata.SetPolicy(policy), answer, Put(not known))
 
 
-@handles(m.DeletePolicyRequest)
 def _delete(asker: Asker, request: m.DeletePolicyRequest, answer: Answer) -> None:
-    _check_tag(asker, request.operator, request.vhost, "clear")
     _policy(_scope(asker, request.vhost), request.name, request.operator)
     what = (
         f"clear {_kind(request.operator)} {quoted(request.name)} in vhost {quoted(request.vhost)}"

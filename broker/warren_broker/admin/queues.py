@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
+from warren_broker.admin.caller import Answer, Asker, counted
 from warren_broker.broker.declaring import Declared, declare_and_count
 from warren_broker.cluster.client.direct_replies import node_of
 from warren_broker.cluster.client.reads import ReadFailed
@@ -134,7 +133,6 @@ def _shown_retry(config: QueueConfig) -> str:
     return f"{config.delayed_retry_type} (min: {least}ms, max: {most or least}ms)"
 
 
-@handles(requests.DeclareQueueRequest)
 def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: Answer) -> None:
     asker.access.declare_queue(request.name, request.arguments)
 
@@ -152,7 +150,6 @@ def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: 
     declare_and_count(asker.broker, asker.vhost, request, asker.connection, asker.guard(declared))
 
 
-@handles(requests.GetQueueRequest)
 def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) -> None:
     if asker.broker.reply_queue_exists(request.name):
         answer(_reply_queue(asker, request.name))
@@ -190,7 +187,6 @@ def _reply_queue(asker: Asker, name: str) -> QueueInfo:
     )
 
 
-@handles(requests.ListQueuesRequest)
 def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answer) -> None:
     """Answer the queues by name; without counts if no leader answers within LIST_PATIENCE_MS.
 
@@ -274,11 +270,10 @@ def _count_listed(asker: Asker, queues: list[QueueRecord], answer: Answer) -> No
             asker.broker.reading.counts(queue.group, asker.guard(partial(counted, queue)))
 
 
-@handles(requests.DeleteQueueRequest)
 def _delete_queue(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:
     asker.access.delete_queue(request.name)
     if request.force:
-        _delete_unasked(asker, request, answer)
+        _delete_unasked(asker, request.name, answer)
         return
     asker.broker.delete_queue(
         asker.vhost,
@@ -286,17 +281,17 @@ def _delete_queue(asker: Asker, request: requests.DeleteQueueRequest, answer: An
         request.if_unused,
         request.if_empty,
         asker.connection,
-        _counted(answer),
+        asker.then(answer, counted),
     )
 
 
-def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:
+def _delete_unasked(asker: Asker, name: str, answer: Answer) -> None:
     """Delete a queue that has lost its majority for good: it could neither be used nor be deleted.
 
     Its name is free at once; remaining members delete their logs when they learn of it.
     """
-    asker.access.must_be("administrator", f"delete queue {request.name!r} without asking it")
-    queue = asker.broker.definitions.state.queue(asker.vhost, request.name)
+    asker.access.must_be("administrator", f"delete queue {name!r} without asking it")
+    queue = asker.broker.definitions.state.queue(asker.vhost, name)
     if queue is None:
         answer(MessagesCounted(0))
         return
@@ -309,26 +304,12 @@ def _delete_unasked(asker: Asker, request: requests.DeleteQueueRequest, answer: 
     asker.define(command, answer, MessagesCounted(0))
 
 
-@handles(requests.PurgeQueueRequest)
 def _purge_queue(asker: Asker, request: requests.PurgeQueueRequest, answer: Answer) -> None:
     asker.access.read_queue(request.name)
-    asker.broker.purge_queue(
-        asker.vhost, request.name, asker.connection, _counted(answer), store=True
-    )
+    done = asker.then(answer, counted)
+    asker.broker.purge_queue(asker.vhost, request.name, asker.connection, done, store=True)
 
 
-@handles(requests.RetryDelayedRequest)
 def _retry_delayed(asker: Asker, request: requests.RetryDelayedRequest, answer: Answer) -> None:
-    asker.ask(
-        asker.queue(request.name, store=True),
-        commands.RetryDelayed(),
-        answer,
-        lambda reply: MessagesCounted(reply.messages),
-    )
-
-
-def _counted(answer: Answer) -> Answer:
-    def done(result: Any) -> None:
-        answer(result if isinstance(result, errors.Refusal) else MessagesCounted(result.messages))
-
-    return done
+    queue = asker.queue(request.name, store=True)
+    asker.ask(queue, commands.RetryDelayed(), answer, counted)

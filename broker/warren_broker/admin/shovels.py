@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from warren_broker.admin.caller import PERFORMED, Answer, Asker
-from warren_broker.admin.handlers import handles
-from warren_broker.admin.parameters import check_tag, sees_vhost
 from warren_broker.settings.static_shovels import STATIC_VHOST
 from warren_machines.metadata.commands import DeleteParameter, PutParameter
 from warren_wire import errors
 from warren_wire.admin import shovels as m
-from warren_wire.admin.requests import Listed, Shown
 from warren_wire.admin.shovels import ShovelInfo
 from warren_wire.links.definition import with_pause
 from warren_wire.parameter_values import SHOVEL
 from warren_wire.quoting import quoted
 
-log = logging.getLogger(__name__)
 SHOVELS_LISTED_MAX: Final = 2_000
 """Shovels in one answer: Proton's values hold 65,535 parts."""
 
@@ -30,13 +25,10 @@ def _vhosts(asker: Asker, vhost: str | None) -> list[str]:
     """Return the vhosts of the shovels that the user asks for and may see."""
     if not asker.access.has_tag("monitoring"):
         asker.access.must_be("policymaker", "see shovels and federation links")
-    state = asker.broker.definitions.state
     if vhost is None:
-        return [name for name in state.scopes if sees_vhost(asker, name)]
-    if vhost not in state.scopes:
-        raise errors.NotFound(f"no vhost '{vhost}'")
-    if not sees_vhost(asker, vhost):
-        raise errors.AccessRefused(f"access to vhost '{vhost}' refused for user '{asker.user}'")
+        return [name for name in asker.state.scopes if asker.sees_vhost(name)]
+    asker.scope(vhost)
+    asker.check_vhost(vhost)
     return [vhost]
 
 
@@ -68,20 +60,11 @@ def _static(name: str) -> errors.MethodNotAllowed:
 
 def _listing(asker: Asker, what: str, answer: Answer) -> Callable[[list[ShovelInfo]], None]:
     def listed(found: list[ShovelInfo]) -> None:
-        if len(found) > SHOVELS_LISTED_MAX:
-            answer(
-                errors.InvalidArgument(
-                    f"{len(found)} {what} in one answer, {SHOVELS_LISTED_MAX} fit; ask for one "
-                    "vhost's"
-                )
-            )
-        else:
-            answer(Listed(tuple(found)))
+        answer(asker.listed(found, SHOVELS_LISTED_MAX, what, "one vhost's"))
 
     return asker.guard(listed)
 
 
-@handles(m.ListShovelsRequest)
 def _list(asker: Asker, request: m.ListShovelsRequest, answer: Answer) -> None:
     vhosts = _vhosts(asker, request.vhost)
     if request.vhost is None and asker.access.has_tag("monitoring"):
@@ -89,13 +72,11 @@ def _list(asker: Asker, request: m.ListShovelsRequest, answer: Answer) -> None:
     asker.broker.shovels.survey(vhosts, _listing(asker, "shovels", answer))
 
 
-@handles(m.ListLinksRequest)
 def _list_links(asker: Asker, request: m.ListLinksRequest, answer: Answer) -> None:
     vhosts = _vhosts(asker, request.vhost)
     asker.broker.shovels.survey_links(vhosts, _listing(asker, "federation links", answer))
 
 
-@handles(m.ShovelRequest)
 def _show(asker: Asker, request: m.ShovelRequest, answer: Answer) -> None:
     _vhosts(asker, request.vhost)
 
@@ -107,16 +88,15 @@ def _show(asker: Asker, request: m.ShovelRequest, answer: Answer) -> None:
         def listed(found: list[ShovelInfo]) -> None:
             mine = [one for one in found if one.name == request.name]
             missing = errors.NotFound(f"no shovel '{request.name}' in vhost '{request.vhost}'")
-            answer(Shown(mine[0]) if mine else missing)
+            answer(mine[0] if mine else missing)
 
         asker.broker.shovels.survey([vhost], asker.guard(listed))
 
     _find(asker, request.vhost, request.name, answer, show)
 
 
-@handles(m.RestartShovelRequest)
 def _restart(asker: Asker, request: m.RestartShovelRequest, answer: Answer) -> None:
-    check_tag(asker, request.vhost, "restart shovels and set")
+    asker.check_vhost(request.vhost)
 
     def restart(vhost: str) -> None:
         try:
@@ -125,23 +105,17 @@ def _restart(asker: Asker, request: m.RestartShovelRequest, answer: Answer) -> N
         except errors.AccessRefused as refusal:
             answer(refusal)
             return
-        log.info(
-            "user %s: restart shovel %s in vhost %s",
-            quoted(asker.user),
-            quoted(request.name),
-            quoted(vhost),
-        )
+        asker.log(f"restart shovel {quoted(request.name)} in vhost {quoted(vhost)}")
         restarted = asker.guard(lambda: answer(PERFORMED))
         asker.broker.shovels.restart(vhost, request.name, restarted)
 
     _find(asker, request.vhost, request.name, answer, restart)
 
 
-@handles(m.PauseShovelRequest)
 def _pause(asker: Asker, request: m.PauseShovelRequest, answer: Answer) -> None:
     """Set the shovel's parameter again, with or without its pause: every node reads it there."""
     word = "pause" if request.paused else "resume"
-    check_tag(asker, request.vhost, f"{word} shovels and set")
+    asker.check_vhost(request.vhost)
 
     def pause(vhost: str) -> None:
         if vhost == STATIC_VHOST:
@@ -155,9 +129,8 @@ def _pause(asker: Asker, request: m.PauseShovelRequest, answer: Answer) -> None:
     _find(asker, request.vhost, request.name, answer, pause)
 
 
-@handles(m.DeleteShovelRequest)
 def _delete(asker: Asker, request: m.DeleteShovelRequest, answer: Answer) -> None:
-    check_tag(asker, request.vhost, "delete shovels and set")
+    asker.check_vhost(request.vhost)
 
     def delete(vhost: str) -> None:
         if vhost == STATIC_VHOST:

@@ -2,52 +2,32 @@
 
 from __future__ import annotations
 
-import logging
-
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
-from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.messages import SinksAre
 from warren_machines.queue.sinks.forget_command import ForgetSink
-from warren_wire import errors
 from warren_wire.admin import sinks as requests
 from warren_wire.admin.queues import left_ms
-from warren_wire.admin.requests import Shown
 from warren_wire.admin.sinks import ForgottenSink, SinkInfo, SinksInfo
 from warren_wire.quoting import quoted
 
-log = logging.getLogger(__name__)
 
-
-@handles(requests.ListSinksRequest)
 def _list_sinks(asker: Asker, request: requests.ListSinksRequest, answer: Answer) -> None:
     queue = asker.queue(request.name)
 
-    def found(result: SinksAre | ReadFailed) -> None:
-        if isinstance(result, ReadFailed):
-            answer(errors.Unavailable(result.detail))
-        else:
-            runs = tuple(SinkInfo(*row, left_ms(row[-1], result.now_ms)) for row in result.rows)
-            answer(Shown(SinksInfo(result.total, runs)))
+    def found(result: SinksAre) -> SinksInfo:
+        runs = tuple(SinkInfo(*row, left_ms(row[-1], result.now_ms)) for row in result.rows)
+        return SinksInfo(result.total, runs)
 
-    asker.broker.reading.sinks(
-        queue.group, request.sink, request.run, request.count, asker.guard(found)
-    )
+    done = asker.then(answer, found)
+    asker.broker.reading.sinks(queue.group, request.sink, request.run, request.count, done)
 
 
-@handles(requests.ForgetSinkRequest)
 def _forget_sink(asker: Asker, request: requests.ForgetSinkRequest, answer: Answer) -> None:
     # What a sink may do to its queue is a publisher's right, and so is what undoes its memory.
     asker.access.publish_stages(request.name)
     queue = asker.queue(request.name)
     run = f", run {quoted(request.run)}" if request.run else ""
-    log.info(
-        "user %s: forget sink %s%s of queue %s",
-        quoted(asker.user),
-        quoted(request.sink),
-        run,
-        quoted(request.name),
-    )
+    asker.log(f"forget sink {quoted(request.sink)}{run} of queue {quoted(request.name)}")
     asker.ask(
         queue,
         ForgetSink(request.sink, request.run, request.force),

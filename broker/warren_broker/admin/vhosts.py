@@ -5,31 +5,18 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from warren_broker.admin.caller import Answer, Asker
-from warren_broker.admin.handlers import handles
-from warren_broker.admin.users import answer_list
+from warren_broker.admin.users import LISTED_MAX
 from warren_machines.definition_files.access_objects import ALL
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata import vhost_protection
 from warren_machines.metadata.records import Grant, Vhost
-from warren_machines.metadata.state import MetadataState
 from warren_wire import errors
 from warren_wire.admin import vhosts as m
-from warren_wire.admin.requests import Performed, Put, Shown
+from warren_wire.admin.requests import Performed, Put
 from warren_wire.quoting import quoted
-
-log = logging.getLogger(__name__)
-
-
-def vhost_of(state: MetadataState, name: str) -> Vhost:
-    """Return a vhost of the definitions; raises NotFound."""
-    found = state.scopes.get(name)
-    if found is None:
-        raise errors.NotFound(f"no vhost '{name}'")
-    return found.vhost
 
 
 def _shown_vhost(asker: Asker, vhost: Vhost) -> m.VhostInfo:
@@ -41,32 +28,23 @@ def _shown_vhost(asker: Asker, vhost: Vhost) -> m.VhostInfo:
     return m.VhostInfo(vhost.name, vhost.description, vhost.tags, kind, traced, kept)
 
 
-@handles(m.ListVhostsRequest)
 def _list_vhosts(asker: Asker, request: m.ListVhostsRequest, answer: Answer) -> None:
-    asker.access.must_be("management", "see vhosts")
-    state, all_of_them = asker.broker.definitions.state, asker.access.has_tag("monitoring")
-    answer_list(
-        answer,
-        (
-            _shown_vhost(asker, state.scopes[name].vhost)
-            for name in sorted(state.scopes)
-            if all_of_them or asker.access.held_in(name) is not None
-        ),
-    )
+    scopes, every = asker.state.scopes, asker.access.has_tag("monitoring")
+    shown = [
+        _shown_vhost(asker, scopes[name].vhost)
+        for name in sorted(scopes)
+        if every or asker.access.held_in(name) is not None
+    ]
+    answer(asker.listed(shown, LISTED_MAX, "vhosts", "one"))
 
 
-@handles(m.GetVhostRequest)
 def _get_vhost(asker: Asker, request: m.GetVhostRequest, answer: Answer) -> None:
-    state = asker.broker.definitions.state
     if asker.access.held_in(request.vhost) is None:
         asker.access.must_be("monitoring", "see vhosts of others")
-    asker.access.must_be("management", "see vhosts")
-    answer(Shown(_shown_vhost(asker, vhost_of(state, request.vhost))))
+    answer(_shown_vhost(asker, asker.scope(request.vhost).vhost))
 
 
-@handles(m.PutVhostRequest)
 def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None:
-    asker.access.must_be("administrator", "change vhosts")
     scope = asker.broker.definitions.state.scopes.get(request.vhost)
     known = scope.vhost if scope is not None else Vhost(request.vhost)
     wanted = Vhost(
@@ -94,10 +72,8 @@ def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None
     asker.change(what, metadata.PutVhost(wanted), done, Put(scope is None))
 
 
-@handles(m.TraceVhostRequest)
 def _trace_vhost(asker: Asker, request: m.TraceVhostRequest, answer: Answer) -> None:
-    asker.access.must_be("administrator", "trace messages")
-    vhost_of(asker.broker.definitions.state, request.vhost)
+    asker.scope(request.vhost)
     _set_tracing(asker, request.vhost, request.on)
     answer(Performed())
 
@@ -105,18 +81,11 @@ def _trace_vhost(asker: Asker, request: m.TraceVhostRequest, answer: Answer) -> 
 def _set_tracing(asker: Asker, vhost: str, on: bool) -> None:
     firehose = asker.broker.firehose
     (firehose.start if on else firehose.stop)(vhost)
-    log.info(
-        "user %s: tracing of vhost %s is %s on this node",
-        quoted(asker.user),
-        quoted(vhost),
-        "on" if on else "off",
-    )
+    asker.log(f"tracing of vhost {quoted(vhost)} is {'on' if on else 'off'} on this node")
 
 
-@handles(m.ProtectVhostRequest)
 def _protect_vhost(asker: Asker, request: m.ProtectVhostRequest, answer: Answer) -> None:
-    asker.access.must_be("administrator", "protect vhosts")
-    vhost_of(asker.broker.definitions.state, request.vhost)
+    asker.scope(request.vhost)
     what = (
         f"{'protect' if request.on else 'no longer protect'} vhost {quoted(request.vhost)} from "
         "deletion"
@@ -125,9 +94,7 @@ def _protect_vhost(asker: Asker, request: m.ProtectVhostRequest, answer: Answer)
     asker.change(what, metadata.PutParameter(flag), answer)
 
 
-@handles(m.DeleteVhostRequest)
 def _delete_vhost(asker: Asker, request: m.DeleteVhostRequest, answer: Answer) -> None:
-    asker.access.must_be("administrator", "delete vhosts")
-    vhost_of(asker.broker.definitions.state, request.vhost)
+    asker.scope(request.vhost)
     what = f"delete vhost {quoted(request.vhost)} with everything in it"
     asker.change(what, metadata.DeleteVhost(request.vhost), answer)

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any, Final
 
 import h11
-import msgspec
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from warren_broker.http.doors import HttpNewcomer
+from warren_broker.http.replies import closing_answer
 
 CLOSE_HEADER: Final = (b"connection", b"close")
 HEADERS_BYTES_MAX: Final = 32 * 1024
@@ -114,16 +114,5 @@ class BoundedConnection(H11Protocol):
     def _end(self, status: int, error: str, reason: str) -> None:
         """Answer and close; an answer that has begun is only cut off."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            body = msgspec.json.encode({"error": error, "reason": reason})
-            headers = [
-                (b"content-type", b"application/json"),
-                (b"content-length", str(len(body)).encode()),
-                CLOSE_HEADER,
-            ]
-            for event in (
-                h11.Response(status_code=status, headers=headers),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(event) or b"")
+            self.transport.write(closing_answer(status, error, reason))
         self.transport.close()

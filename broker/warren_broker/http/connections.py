@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from warren_broker.counting.message_stats import CHANNEL_COUNTED, COUNTED, OCTETS, PUBLISH
 from warren_broker.http.calls import HttpCall
-from warren_broker.http.replies import bad_request, object_not_found
+from warren_broker.http.replies import bad_request
 from warren_broker.http.routing_table import answers
 from warren_broker.http.sample_ranges import Ranges, ranges_of
 from warren_broker.http.statistics import Statistics, handed_out
@@ -125,21 +125,19 @@ def shown_channels(connection: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-async def _channels(call: HttpCall, **chosen: str) -> list[dict[str, Any]]:
-    return [shown for shown, _ in await _known_channels(call, **chosen)]
-
-
-async def _known_channels(
-    call: HttpCall, **chosen: str
-) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return channels as they are shown, each with what the node says of it."""
+async def _channels(
+    call: HttpCall, deliveries: bool = False, **chosen: str
+) -> list[dict[str, Any]]:
+    """Return channels; deliveries: with what each was given from which queue."""
     given, ranges = _asked(call, chosen)
-    found = await call.get(replace(given, channels=True))
-    return [
-        (shown | _message_stats(call, channel, ranges), channel)
-        for one in found
-        for shown, channel in zip(shown_channels(one), one["open_channels"], strict=True)
-    ]
+    found: list[dict[str, Any]] = []
+    for one in await call.get(replace(given, channels=True)):
+        known = zip(shown_channels(one), one["open_channels"], strict=True)
+        for shown, channel in known:
+            if deliveries:
+                shown["deliveries"] = _deliveries(one["vhost"], channel) if call.rates.on else []
+            found.append(shown | _message_stats(call, channel, ranges))
+    return found
 
 
 def _message_stats(call: HttpCall, one: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
@@ -169,11 +167,8 @@ async def _list_channels(call: HttpCall) -> list[dict[str, Any]]:
 @answers("GET /channels/:channel")
 async def _get_channel(call: HttpCall, channel: str) -> dict[str, Any]:
     name = channel.rpartition(" (")[0]
-    for shown, one in await _known_channels(call, name=name) if name else []:
-        if shown["name"] == channel:
-            deliveries = _deliveries(shown["vhost"], one) if call.rates.on else []
-            return {**shown, "deliveries": deliveries}
-    raise object_not_found()
+    found = await _channels(call, True, name=name) if name else []
+    return call.one_of(found, name=channel)
 
 
 @answers("GET /connections/:connection/channels")

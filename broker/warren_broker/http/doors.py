@@ -13,9 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
-from warren_broker.http.replies import HttpRefusal, unavailable
+from warren_broker.http.replies import HttpRefusal, closing_answer, unavailable
 from warren_raft.address_shares import AddressShares
 from warren_raft.runtime.address_turns import AddressTurns
 
@@ -173,13 +171,8 @@ class HttpDoors:
 def refuse(sock: socket.socket, context: ssl.SSLContext | None, reason: str) -> None:
     """Close a connection that is not served, after an answer where there is no TLS."""
     if context is None:
-        body = msgspec.json.encode({"error": "service_unavailable", "reason": reason})
-        head = (
-            "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n"
-            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        )
         try:
-            sock.send(head.encode() + body)
+            sock.send(closing_answer(503, "service_unavailable", reason))
         except OSError:
             pass  # it has hung up
     sock.close()

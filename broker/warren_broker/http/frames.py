@@ -7,14 +7,16 @@ requests from the process, each with the credentials of its HTTP request, and an
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from warren_wire.errors import FrameError
 from warren_wire.undecodable import UNDECODABLE
 
+T = TypeVar("T")
 _LENGTH: Final = struct.Struct(">I")
+FRAME_HEAD_BYTES: Final = _LENGTH.size
 API_FRAME_BYTES_MAX: Final = 512 << 20
 HIDDEN_CONDITION: Final = "warren:vhost-hidden"
 """Condition of a refusal: there may be such a vhost, which the user may not enter."""
@@ -128,6 +130,14 @@ def _readable(value: Any) -> Any:
     return value
 
 
+def frame_size(head: bytes | bytearray, at: int = 0) -> int:
+    """Return the size of the frame behind its first bytes; raises FrameError."""
+    (size,) = _LENGTH.unpack_from(head, at)
+    if size > API_FRAME_BYTES_MAX:
+        raise FrameError(f"a frame of {size:,} bytes; {API_FRAME_BYTES_MAX:,} is the limit")
+    return int(size)
+
+
 class FrameReader:
     """Cuts a stream into frames.
 
@@ -142,12 +152,7 @@ class FrameReader:
         self._rest += data
         found, at = [], 0
         while len(self._rest) - at >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._rest, at)
-            if length > API_FRAME_BYTES_MAX:
-                raise FrameError(
-                    f"a frame of {length:,} bytes; {API_FRAME_BYTES_MAX:,} is the limit"
-                )
-            end = at + _LENGTH.size + length
+            end = at + _LENGTH.size + frame_size(self._rest, at)
             if len(self._rest) < end:
                 break
             found.append(bytes(self._rest[at + _LENGTH.size : end]))
@@ -156,34 +161,9 @@ class FrameReader:
         return found
 
 
-_JOBS = msgspec.msgpack.Decoder(ApiJob)
-_ASKS = msgspec.msgpack.Decoder(ReceivedAsk)
-_FIELDS = msgspec.msgpack.Decoder()
-_REPLIES = msgspec.msgpack.Decoder(NodeReply)
-
-
-def decode_job(frame: bytes) -> ApiJob:
-    """Parse the first frame of a node; raises FrameError."""
-    return _decoded(_JOBS, frame)  # type: ignore[no-any-return]
-
-
-def decode_fields(ask: ReceivedAsk) -> Any:
-    """Parse the fields of a request; raises FrameError."""
-    return _decoded(_FIELDS, ask.fields)
-
-
-def decode_ask(frame: bytes) -> ReceivedAsk:
-    """Parse a frame of the process; raises FrameError."""
-    return _decoded(_ASKS, frame)  # type: ignore[no-any-return]
-
-
-def decode_reply(frame: bytes) -> NodeReply:
-    """Parse a later frame of a node; raises FrameError."""
-    return _decoded(_REPLIES, frame)  # type: ignore[no-any-return]
-
-
-def _decoded(decoder: Any, frame: bytes) -> Any:
+def decode_frame(kind: type[T], frame: bytes | msgspec.Raw) -> T:
+    """Parse a frame of that type, or the fields of a ReceivedAsk; raises FrameError."""
     try:
-        return decoder.decode(frame)
+        return msgspec.msgpack.decode(frame, type=kind)
     except UNDECODABLE as error:
         raise FrameError(f"a frame that is no message: {error}") from error

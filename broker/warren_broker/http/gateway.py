@@ -34,8 +34,7 @@ from warren_broker.http.frames import (
     FrameReader,
     NodeReply,
     ReceivedAsk,
-    decode_ask,
-    decode_fields,
+    decode_frame,
     encode_frame,
 )
 from warren_broker.settings.http_settings import HttpSsl
@@ -123,7 +122,7 @@ class _Asking:
         ask = self._ask
         route, kind = ROUTES[ask.route]
         route.check(access.must_be, len(ask.fields))
-        request = route.read(kind, decode_fields(ask), lenient=True)
+        request = route.read(kind, decode_frame(dict, ask.fields), lenient=True)
         guard = partial(guarded_call, self)
         asker = Asker(
             self._broker,
@@ -293,9 +292,9 @@ class HttpApi:
 
     def _received(self, data: bytes) -> None:
         for frame in self._reader.feed(data):
-            ask = decode_ask(frame)
+            ask = decode_frame(ReceivedAsk, frame)
             if ask.route == REPORT:
-                self._broker.strangers.reported = decode_fields(ask)
+                self._broker.strangers.reported = decode_frame(dict, ask.fields)
                 continue
             _Asking(self._broker, self._connection, ask, partial(_reply, self._stream)).begin()
 

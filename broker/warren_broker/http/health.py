@@ -32,6 +32,11 @@ def _healthy(**more: Any) -> dict[str, Any]:
     return {"status": "ok", **more}
 
 
+def _judged(wrong: Any, reason: str, **more: Any) -> Answer:
+    """Return the failure where something is wrong."""
+    return _failed(reason, **more) if wrong else _healthy()
+
+
 def _failed(reason: str, **more: Any) -> HttpReply:
     return HttpReply(503, {"status": "failed", "reason": reason, **more})
 
@@ -45,17 +50,13 @@ async def _ok(call: HttpCall) -> Answer:
 @_checks("alarms")
 async def _alarms(call: HttpCall) -> Answer:
     found = await call.get(ListAlarmsRequest())
-    if not found:
-        return _healthy()
-    return _failed("There are alarms in effect in the cluster", alarms=found)
+    return _judged(found, "There are alarms in effect in the cluster", alarms=found)
 
 
 @_checks("local-alarms")
 async def _local_alarms(call: HttpCall) -> Answer:
     found = [one for one in await call.get(ListAlarmsRequest()) if one["node"] == call.job.node]
-    if not found:
-        return _healthy()
-    return _failed("There are alarms in effect on the node", alarms=found)
+    return _judged(found, "There are alarms in effect on the node", alarms=found)
 
 
 @_checks("port-listener/:port")
@@ -112,7 +113,7 @@ async def _certificate_expiration(call: HttpCall, within: str, unit: str) -> Ans
     encrypted = [one for one in call.job.listeners if one.certfile]
     judged = await asyncio.to_thread(lambda: [_expiring(one, now, until) for one in encrypted])
     found = [{"node": call.job.node, **one} for one in judged if one is not None]
-    return _healthy() if not found else _failed("Certificates expiring", expired=found)
+    return _judged(found, "Certificates expiring", expired=found)
 
 
 def _expiring(listener: ApiListener, now: datetime, until: datetime) -> dict[str, Any] | None:
@@ -147,9 +148,8 @@ def _ending(file: str, now: datetime, until: datetime) -> list[str]:
 @_checks("is-in-service", "ready-to-serve-clients")
 async def _in_service(call: HttpCall) -> Answer:
     found = (await call.try_ask(GetNodeRequest(call.job.node))).body
-    if isinstance(found, dict) and found["node"]["drained"]:
-        return _failed("this node is in maintenance mode")
-    return _healthy()
+    drained = isinstance(found, dict) and found["node"]["drained"]
+    return _judged(drained, "this node is in maintenance mode")
 
 
 @_checks(f"{_LEADERS}/all-vhosts", f"{_LEADERS}/vhost/:vhost")
@@ -171,18 +171,14 @@ async def _matched_without_leaders(call: HttpCall, *named: str) -> Answer:
         for one in queues
         if (one["type"] == "quorum" or len(one["replicas"]) > 1) and not one["leader"]
     ]
-    if not without:
-        return _healthy()
-    return _failed("Some quorum queues have no elected leader", queues=without)
+    return _judged(without, "Some quorum queues have no elected leader", queues=without)
 
 
 @_checks("below-node-connection-limit")
 async def _below_limit(call: HttpCall) -> Answer:
     found = await call.totals()
     here = sum(one["connections"] for one in found["nodes"] if one["node"] == call.job.node)
-    if here < call.job.connections_max:
-        return _healthy()
-    return _failed("node connection limit is reached")
+    return _judged(here >= call.job.connections_max, "node connection limit is reached")
 
 
 @_checks("reached-target-cluster-size")
@@ -190,10 +186,8 @@ async def _reached_size(call: HttpCall) -> Answer:
     """Check that all nodes of the definitions are within reach: they are the target here."""
     nodes = (await call.get(GetOverviewRequest()))["nodes"]
     online = sum(one["alive"] for one in nodes)
-    if online == len(nodes):
-        return _healthy()
     reason = f"target cluster size not reached: {online} of {len(nodes)} nodes are online"
-    return _failed(reason, online=online, target=len(nodes))
+    return _judged(online < len(nodes), reason, online=online, target=len(nodes))
 
 
 @answers("GET /aliveness-test/:vhost")
@@ -214,6 +208,4 @@ async def _node_health(call: HttpCall, *named: str) -> Answer:
     if all(one["name"] != node for one in nodes if one["alive"]):
         return _failed(f"node {node} is not within reach")
     short = sorted((await call.alarms_by_node()).get(node, ()))
-    if short:
-        return _failed(f"resource alarm(s) in effect:[{','.join(short)}]")
-    return _healthy()
+    return _judged(short, f"resource alarm(s) in effect:[{','.join(short)}]")

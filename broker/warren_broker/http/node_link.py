@@ -11,19 +11,18 @@ import msgspec
 
 from warren_broker.http.frames import (
     ASKS_MAX,
+    FRAME_HEAD_BYTES,
     REPORT,
     ApiJob,
-    FrameReader,
     NodeAsk,
     NodeReply,
-    decode_job,
-    decode_reply,
+    decode_frame,
     encode_frame,
+    frame_size,
 )
 from warren_broker.http.replies import bad_request, unavailable
 from warren_wire.errors import FrameError
 
-LINK_READ_BYTES: Final = 1 << 18
 GRACE_S: Final = 5.0
 """Beyond the time limit of the node's operations."""
 LOGIN_DELAY_S: Final = 1.0
@@ -49,28 +48,20 @@ class NodeLink:
         self._timeout_s = job.timeout_ms / 1000 + GRACE_S
 
     @classmethod
-    async def opened(cls, sock: socket.socket) -> tuple[NodeLink, FrameReader]:
-        """Return the link when the node has sent the job; raises FrameError, ConnectionError."""
+    async def opened(cls, sock: socket.socket) -> NodeLink:
+        """Return the link when the node has sent the job; raises FrameError, EOFError, OSError."""
         reader, writer = await asyncio.open_connection(sock=sock)
-        frames = FrameReader()
-        while True:
-            data = await reader.read(LINK_READ_BYTES)
-            if not data:
-                raise ConnectionError("the node has ended")
-            found = frames.feed(data)
-            if found:
-                return cls(reader, writer, decode_job(found[0])), frames
+        return cls(reader, writer, decode_frame(ApiJob, await _frame(reader)))
 
-    async def run(self, frames: FrameReader) -> None:
+    async def run(self) -> None:
         """Take the node's answers; returns when the node has ended, or says what is no answer."""
         try:
-            while data := await self._reader.read(LINK_READ_BYTES):
-                for frame in frames.feed(data):
-                    reply = decode_reply(frame)
-                    waiting = self._waiting.pop(reply.number, None)
-                    if waiting is not None and not waiting.done():
-                        waiting.set_result(reply)
-        except (ConnectionError, FrameError):
+            while True:
+                reply = decode_frame(NodeReply, await _frame(self._reader))
+                waiting = self._waiting.pop(reply.number, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(reply)
+        except (EOFError, ConnectionError, FrameError):
             return
 
     def report(self, counts: dict[str, tuple[int, int, int, int]]) -> None:
@@ -97,6 +88,11 @@ class NodeLink:
                 raise unavailable("the node does not answer: it is busy, or stops") from None
             finally:
                 self._waiting.pop(number, None)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes:
+    """Return the next frame; raises EOFError when the node has ended, ConnectionError."""
+    return await reader.readexactly(frame_size(await reader.readexactly(FRAME_HEAD_BYTES)))
 
 
 def end() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
+
+import msgspec
 
 from warren_broker.http.frames import HIDDEN_CONDITION, NodeReply
 
@@ -30,6 +33,16 @@ class HttpRefusal(Exception):
     ) -> None:
         super().__init__(reason)
         self.reply = HttpReply(status, {"error": error, "reason": reason}, headers or {})
+
+
+def closing_answer(status: int, error: str, reason: str) -> bytes:
+    """Return an answer, with its headers, that is the last one of a connection."""
+    body = msgspec.json.encode({"error": error, "reason": reason})
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
 
 
 def bad_request(reason: str) -> HttpRefusal:

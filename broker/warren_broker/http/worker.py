@@ -36,8 +36,8 @@ CERTIFICATES_S: Final = 10.0
 async def serve(node: socket.socket) -> None:
     """Serve until the node ends."""
     try:
-        link, frames = await NodeLink.opened(node)
-    except (ConnectionError, FrameError):
+        link = await NodeLink.opened(node)
+    except (EOFError, ConnectionError, FrameError):
         return
     application = HttpApplication(link, link.job)
     config = Config(
@@ -67,7 +67,7 @@ async def serve(node: socket.socket) -> None:
             reading.append(asyncio.ensure_future(_read_again(port, context)))
         doors.listen(socket.socket(fileno=fd), context)
     gc.freeze()
-    await link.run(frames)
+    await link.run()
 
 
 async def _report(link: NodeLink, doors: HttpDoors, application: HttpApplication) -> None:

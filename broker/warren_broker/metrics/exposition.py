@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -60,12 +60,9 @@ def memory_families(
     for part in PARTS:
         said = "Memory of this part; what Warren does not divide is in other_system"
         yield GaugeMetricFamily(f"rabbitmq_memory_{part}_bytes", said, value=known.get(part, 0))
-    resident = GaugeMetricFamily(
-        "warren_memory_resident_bytes", "Resident memory by what it is of", labels=["kind"]
-    )
-    for kind, size in kinds.items():
-        resident.add_metric([kind], size)
-    yield resident
+    said = "Resident memory by what it is of"
+    rows = [([kind], size) for kind, size in kinds.items()]
+    yield filled(GaugeMetricFamily("warren_memory_resident_bytes", said, labels=["kind"]), rows)
 
 
 COUNTS: Final[dict[str, tuple[str, str]]] = {
@@ -160,6 +157,13 @@ def text(
     return generate_latest(registry)
 
 
+def filled(metric: Any, rows: Iterable[tuple[list[str], float]]) -> Metric:
+    """Return a family with a value for each list of labels."""
+    for labels, value in rows:
+        metric.add_metric(labels, value)
+    return metric  # type: ignore[no-any-return]
+
+
 class _Readings(Collector):
     def __init__(
         self, reading: NodeReading, process: ProcessReading, limits: AlarmSettings, view: ScrapeView
@@ -214,8 +218,7 @@ class _Readings(Collector):
             ("identity_info", "The node and its cluster", identity),
         ):
             info = GaugeMetricFamily(PREFIX + name, said, labels=list(labels))
-            info.add_metric(list(labels.values()), 1)
-            yield info
+            yield filled(info, [(list(labels.values()), 1)])
 
     def _node(self) -> Iterator[Metric]:
         reading, process, limits = self._reading, self._process, self._limits
@@ -237,10 +240,8 @@ class _Readings(Collector):
         memory = GaugeMetricFamily(
             "warren_allocator_bytes", "What the C library's allocator holds", labels=["part"]
         )
-        if process.allocated is not None:
-            for part, size in process.allocated._asdict().items():
-                memory.add_metric([part], size)
-        yield memory
+        held = {} if process.allocated is None else process.allocated._asdict()
+        yield filled(memory, [([part], size) for part, size in held.items()])
 
     def _certificates(self) -> Iterator[Metric]:
         ends = GaugeMetricFamily(
@@ -248,9 +249,8 @@ class _Readings(Collector):
             "End of the file's certificate that ends first, seconds since 1970",
             labels=["file"],
         )
-        for one in self._process.certificates:
-            ends.add_metric([str(one.file)], one.ends.timestamp())
-        yield ends
+        known = self._process.certificates
+        yield filled(ends, [([str(one.file)], one.ends.timestamp()) for one in known])
 
     def _strangers(self) -> Iterator[Metric]:
         """Yield what clients take before their login."""
@@ -278,19 +278,16 @@ class _Readings(Collector):
             (LINKS, "Federation links"),
         ):
             metric = GaugeMetricFamily(PREFIX + family, f"{said} of this node", labels=["status"])
-            for (of, status), count in self._reading.transfers.items():
-                if of == family:
-                    metric.add_metric([status], count)
-            yield metric
+            known = self._reading.transfers.items()
+            yield filled(
+                metric, [([status], count) for (of, status), count in known if of == family]
+            )
 
     def _counters(self) -> Iterator[Metric]:
         found = self._reading.counters
         for name, family in FAMILIES.items():
             metric = CounterMetricFamily(PREFIX + name, family.text, labels=list(family.labels))
-            for (counter, labels), count in found.items():
-                if counter == name:
-                    metric.add_metric(list(labels), count)
-            yield metric
+            yield filled(metric, [(list(key[1]), n) for key, n in found.items() if key[0] == name])
 
     def _totals(self) -> Iterator[Metric]:
         for field, (name, said) in COUNTS.items():
@@ -319,9 +316,8 @@ class _Readings(Collector):
         for at, key in enumerate(COUNTED):
             name, said = COUNTERS[key]
             metric = CounterMetricFamily(PREFIX + name, said, labels=["vhost", "queue"])
-            for queue in self._reading.counted:
-                metric.add_metric([queue.vhost, queue.name], queue.counts[at])
-            yield metric
+            counted = self._reading.counted
+            yield filled(metric, [([one.vhost, one.name], one.counts[at]) for one in counted])
 
     def _raft(self) -> Iterator[Metric]:
         """Yield the positions of the definitions' log, and per object of each queue's."""

@@ -149,7 +149,7 @@ class ListConnectionsRequest(AdminRequest[list[ConnectionInfo]], frozen=True):
     samples            whether with those that were kept; of one that is named
     """
 
-    ROUTES: ClassVar = (route("GET /connections"),)
+    ROUTES: ClassVar = (route("GET /connections", "management"),)
     vhost: Text = ""
     user: Text = ""
     name: Text = ""
@@ -168,7 +168,7 @@ class ListConsumersRequest(AdminRequest[list[ConsumerInfo]], frozen=True):
     queue  of the connection's vhost, whatever the users of its consumers; "": of any
     """
 
-    ROUTES: ClassVar = (route("GET /consumers"),)
+    ROUTES: ClassVar = (route("GET /consumers", "management"),)
     vhost: Text = ""
     queue: Text = ""
 
@@ -179,7 +179,7 @@ class EndConnectionRequest(AdminRequest[None], frozen=True, rename={"name": "con
     Answer: Performed.
     """
 
-    ROUTES: ClassVar = (route("DELETE /connections/:connection"),)
+    ROUTES: ClassVar = (route("DELETE /connections/:connection", "management"),)
     name: Name
     reason: Text = ""
 

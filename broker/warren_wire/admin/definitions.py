@@ -77,8 +77,8 @@ class ExportRequest(AdminRequest[ExportedFile], frozen=True):
     """Return all definitions, or those of one vhost; 404 without it. Answer: ExportedFile."""
 
     ROUTES: ClassVar = (
-        route("GET /definitions/:vhost"),
-        route("GET /definitions"),
+        route("GET /definitions/:vhost", "administrator"),
+        route("GET /definitions", "administrator"),
     )
     vhost: str | None = None
 

@@ -48,4 +48,4 @@ class DeleteExchangeRequest(
 class ListExchangesRequest(AdminRequest[list[ExchangeInfo]], frozen=True):
     """Return all exchanges of the vhost, by name. Answer: Listed (ExchangeInfo)."""
 
-    ROUTES: ClassVar = (route("GET /exchanges"),)
+    ROUTES: ClassVar = (route("GET /exchanges", "management"),)

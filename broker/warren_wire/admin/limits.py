@@ -37,8 +37,8 @@ class ListVhostLimitsRequest(AdminRequest[list[VhostLimits]], frozen=True):
     """
 
     ROUTES: ClassVar = (
-        route("GET /vhost-limits/:vhost", http=True),
-        route("GET /vhost-limits", http=True),
+        route("GET /vhost-limits/:vhost", "management", http=True),
+        route("GET /vhost-limits", "management", http=True),
     )
     vhost: str | None = None
 
@@ -88,10 +88,10 @@ class ClearLimitsRequest(AdminRequest[None], frozen=True):
     """Clear one limit of a vhost or user; None: all; 404. Answer: Performed."""
 
     ROUTES: ClassVar = (
-        route("DELETE /vhost-limits/:name/:limit", http=True, of="vhost"),
-        route("DELETE /vhost-limits/:name", of="vhost"),
-        route("DELETE /user-limits/:name/:limit", http=True, of="user"),
-        route("DELETE /user-limits/:name", of="user"),
+        route("DELETE /vhost-limits/:name/:limit", "administrator", http=True, of="vhost"),
+        route("DELETE /vhost-limits/:name", "administrator", of="vhost"),
+        route("DELETE /user-limits/:name/:limit", "administrator", http=True, of="user"),
+        route("DELETE /user-limits/:name", "administrator", of="user"),
     )
     of: Of
     name: Name

@@ -319,7 +319,12 @@ class DeleteMemberRequest(MembersRequest[MembersChanged], frozen=True):
     """
 
     ROUTES: ClassVar = (
-        route(f"DELETE {_QUEUE}/replicas/delete", body=True, http=f"{_OF_VHOST}/replicas/delete"),
+        route(
+            f"DELETE {_QUEUE}/replicas/delete",
+            "administrator",
+            body=True,
+            http=f"{_OF_VHOST}/replicas/delete",
+        ),
     )
     node: NodeName
 
@@ -377,7 +382,14 @@ class ShrinkNodeRequest(AdminRequest[Resizing], frozen=True):
     """
 
     ROUTES: ClassVar = (
-        route(f"DELETE {_ON_NODE}/shrink", body=True, http=True, status=200, shows=True),
+        route(
+            f"DELETE {_ON_NODE}/shrink",
+            "administrator",
+            body=True,
+            http=True,
+            status=200,
+            shows=True,
+        ),
     )
     node: NodeName
     errors_only: bool = False
@@ -404,13 +416,13 @@ class NodeRequest(AdminRequest[T], Generic[T], frozen=True):
 class ListNodesRequest(AdminRequest[tuple[NodeInfo, ...]], frozen=True):
     """Return all nodes of the cluster, by name. Answer: Listed (NodeInfo)."""
 
-    ROUTES: ClassVar = (route("GET /nodes"),)
+    ROUTES: ClassVar = (route("GET /nodes", "monitoring"),)
 
 
 class GetNodeRequest(NodeRequest[NodeStatus], frozen=True):
     """Return one node with the operations in progress on it; 404. Answer: NodeStatus."""
 
-    ROUTES: ClassVar = (route("GET /nodes/:node"),)
+    ROUTES: ClassVar = (route("GET /nodes/:node", "monitoring"),)
 
 
 class DrainNodeRequest(NodeRequest[NodeStatus], frozen=True):
@@ -438,7 +450,7 @@ class ForgetNodeRequest(NodeRequest[Forgetting], frozen=True):
     the answer. Its data directory can never join this cluster again.
     """
 
-    ROUTES: ClassVar = (route("DELETE /nodes/:node", http=True),)
+    ROUTES: ClassVar = (route("DELETE /nodes/:node", "administrator", http=True),)
 
 
 class CheckQuorumCriticalRequest(AdminRequest[QuorumCritical], frozen=True):
@@ -448,7 +460,7 @@ class CheckQuorumCriticalRequest(AdminRequest[QuorumCritical], frozen=True):
     """
 
     ROUTES: ClassVar = (
-        route(f"GET {_CRITICAL}/:node"),
-        route(f"GET {_CRITICAL}", http=True),
+        route(f"GET {_CRITICAL}/:node", "management"),
+        route(f"GET {_CRITICAL}", "management", http=True),
     )
     node: NodeName | None = None

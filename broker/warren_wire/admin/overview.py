@@ -101,7 +101,7 @@ class ClusterTotals(msgspec.Struct, frozen=True):
 class GetOverviewRequest(AdminRequest[dict[str, Any]], frozen=True):
     """Return the answering node, its cluster and the cluster's nodes. Answer: Overview."""
 
-    ROUTES: ClassVar = (route("GET /overview"),)
+    ROUTES: ClassVar = (route("GET /overview", "management"),)
 
 
 class ListAlarmsRequest(AdminRequest[list[AlarmInfo]], frozen=True):
@@ -110,14 +110,14 @@ class ListAlarmsRequest(AdminRequest[list[AlarmInfo]], frozen=True):
     Answer: Listed (AlarmInfo).
     """
 
-    ROUTES: ClassVar = (route("GET /alarms"),)
+    ROUTES: ClassVar = (route("GET /alarms", "management"),)
 
 
 class GetTotalsRequest(AdminRequest[ClusterTotals], frozen=True):
-    """Return what the nodes count, for the HTTP API's overview. Answer: Shown (ClusterTotals).
+    """Return what the nodes count, for the HTTP API's overview. Answer: ClusterTotals.
 
     counts  False: no node is asked
     """
 
-    ROUTES: ClassVar = (route("GET /totals"),)
+    ROUTES: ClassVar = (route("GET /totals", "management"),)
     counts: bool = True

@@ -29,9 +29,9 @@ class ListParametersRequest(AdminRequest[list[ParameterInfo]], frozen=True):
     """Return parameters by vhost, component and name; None: of all. Answer: Listed."""
 
     ROUTES: ClassVar = (
-        route("GET /parameters/:component/:vhost", http=True),
-        route("GET /parameters/:component", http=True),
-        route("GET /parameters", http=True),
+        route("GET /parameters/:component/:vhost", "policymaker", http=True),
+        route("GET /parameters/:component", "policymaker", http=True),
+        route("GET /parameters", "policymaker", http=True),
     )
     component: str | None = None
     vhost: str | None = None
@@ -50,7 +50,9 @@ class PutParameterRequest(AdminRequest[None], frozen=True):
 class DeleteParameterRequest(AdminRequest[None], frozen=True):
     """Remove a parameter; 404. Answer: Performed."""
 
-    ROUTES: ClassVar = (route("DELETE /parameters/:component/:vhost/:name", http=True),)
+    ROUTES: ClassVar = (
+        route("DELETE /parameters/:component/:vhost/:name", "policymaker", http=True),
+    )
     component: str
     vhost: Name
     name: str
@@ -59,7 +61,7 @@ class DeleteParameterRequest(AdminRequest[None], frozen=True):
 class ListGlobalParametersRequest(AdminRequest[list[GlobalParameterInfo]], frozen=True):
     """Return the global parameters, by name. Answer: Listed (GlobalParameterInfo)."""
 
-    ROUTES: ClassVar = (route("GET /global-parameters", http=True),)
+    ROUTES: ClassVar = (route("GET /global-parameters", "administrator", http=True),)
 
 
 class PutGlobalParameterRequest(AdminRequest[None], frozen=True):
@@ -73,5 +75,5 @@ class PutGlobalParameterRequest(AdminRequest[None], frozen=True):
 class DeleteGlobalParameterRequest(AdminRequest[None], frozen=True):
     """Remove a global parameter; 404. Answer: Performed."""
 
-    ROUTES: ClassVar = (route("DELETE /global-parameters/:name", http=True),)
+    ROUTES: ClassVar = (route("DELETE /global-parameters/:name", "administrator", http=True),)
     name: str

@@ -39,9 +39,9 @@ class ListPermissionsRequest(AdminRequest[list[PermissionInfo]], frozen=True):
     """Return the permissions by vhost and user; None: of all. Answer: Listed (PermissionInfo)."""
 
     ROUTES: ClassVar = (
-        route("GET /users/:user/permissions", http=True),
-        route("GET /vhosts/:vhost/permissions", http=True),
-        route("GET /permissions", http=True),
+        route("GET /users/:user/permissions", "administrator", http=True),
+        route("GET /vhosts/:vhost/permissions", "administrator", http=True),
+        route("GET /permissions", "administrator", http=True),
     )
     vhost: str | None = None
     user: str | None = None
@@ -54,9 +54,9 @@ class ListTopicPermissionsRequest(AdminRequest[list[TopicPermissionInfo]], froze
     """
 
     ROUTES: ClassVar = (
-        route("GET /users/:user/topic-permissions", http=True),
-        route("GET /vhosts/:vhost/topic-permissions", http=True),
-        route("GET /topic-permissions", http=True),
+        route("GET /users/:user/topic-permissions", "administrator", http=True),
+        route("GET /vhosts/:vhost/topic-permissions", "administrator", http=True),
+        route("GET /topic-permissions", "administrator", http=True),
     )
     vhost: str | None = None
     user: str | None = None
@@ -70,15 +70,15 @@ class GrantRequest(AdminRequest[T], Generic[T], frozen=True):
 
 
 class GetPermissionsRequest(GrantRequest[PermissionInfo], frozen=True):
-    """Return a user's permissions in a vhost; 404. Answer: Shown (PermissionInfo)."""
+    """Return a user's permissions in a vhost; 404. Answer: PermissionInfo."""
 
-    ROUTES: ClassVar = (route("GET /permissions/:vhost/:user", http=True),)
+    ROUTES: ClassVar = (route("GET /permissions/:vhost/:user", "administrator", http=True),)
 
 
 class GetTopicPermissionsRequest(GrantRequest[list[TopicPermissionInfo]], frozen=True):
     """Return a user's topic permissions in a vhost; 404. Answer: Listed (TopicPermissionInfo)."""
 
-    ROUTES: ClassVar = (route("GET /topic-permissions/:vhost/:user"),)
+    ROUTES: ClassVar = (route("GET /topic-permissions/:vhost/:user", "administrator"),)
 
 
 class PutPermissionsRequest(GrantRequest[None], frozen=True):
@@ -112,7 +112,7 @@ class DeletePermissionsRequest(GrantRequest[None], frozen=True):
     Answer: Performed.
     """
 
-    ROUTES: ClassVar = (route("DELETE /permissions/:vhost/:user"),)
+    ROUTES: ClassVar = (route("DELETE /permissions/:vhost/:user", "administrator"),)
 
 
 class DeleteTopicPermissionsRequest(GrantRequest[None], frozen=True):
@@ -121,6 +121,7 @@ class DeleteTopicPermissionsRequest(GrantRequest[None], frozen=True):
     ROUTES: ClassVar = (
         route(
             "DELETE /topic-permissions/:vhost/:user",
+            "administrator",
             http=("/topic-permissions/:vhost/:user", "/topic-permissions/:vhost/:user/:exchange"),
         ),
     )

@@ -37,10 +37,10 @@ class ListPoliciesRequest(AdminRequest[list[PolicyInfo]], frozen=True):
     """
 
     ROUTES: ClassVar = (
-        route("GET /policies/:vhost", http=True, operator=False),
-        route("GET /policies", http=True, operator=False),
-        route("GET /operator-policies/:vhost", http=True, operator=True),
-        route("GET /operator-policies", http=True, operator=True),
+        route("GET /policies/:vhost", "policymaker", http=True, operator=False),
+        route("GET /policies", "policymaker", http=True, operator=False),
+        route("GET /operator-policies/:vhost", "administrator", http=True, operator=True),
+        route("GET /operator-policies", "administrator", http=True, operator=True),
     )
     vhost: str | None = None
     operator: bool = False
@@ -54,11 +54,11 @@ class PolicyRequest(AdminRequest[T], Generic[T], frozen=True):
 
 
 class GetPolicyRequest(PolicyRequest[PolicyInfo], frozen=True):
-    """Return one policy; 404. Answer: Shown (PolicyInfo)."""
+    """Return one policy; 404. Answer: PolicyInfo."""
 
     ROUTES: ClassVar = (
-        route("GET /policies/:vhost/:name", http=True, operator=False),
-        route("GET /operator-policies/:vhost/:name", http=True, operator=True),
+        route("GET /policies/:vhost/:name", "policymaker", http=True, operator=False),
+        route("GET /operator-policies/:vhost/:name", "administrator", http=True, operator=True),
     )
     operator: bool = False
 
@@ -87,7 +87,7 @@ class DeletePolicyRequest(PolicyRequest[None], frozen=True):
     """Remove a policy; 404. Answer: Performed."""
 
     ROUTES: ClassVar = (
-        route("DELETE /policies/:vhost/:name", http=True, operator=False),
-        route("DELETE /operator-policies/:vhost/:name", http=True, operator=True),
+        route("DELETE /policies/:vhost/:name", "policymaker", http=True, operator=False),
+        route("DELETE /operator-policies/:vhost/:name", "administrator", http=True, operator=True),
     )
     operator: bool = False

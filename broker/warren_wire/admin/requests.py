@@ -86,12 +86,6 @@ class MessagesCounted(Result, frozen=True):
     messages: int
 
 
-class Shown(Result, Generic[T], frozen=True):
-    """A single value, shown field by field."""
-
-    value: T
-
-
 class Listed(Result, Generic[T], frozen=True):
     """Several values, in the order of the request's docstring."""
 

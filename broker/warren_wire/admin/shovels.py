@@ -101,7 +101,7 @@ class OneShovelRequest(AdminRequest[T], Generic[T], frozen=True):
 
 
 class ShovelRequest(OneShovelRequest[ShovelInfo], frozen=True):
-    """Return one shovel; 404. Answer: Shown (ShovelInfo)."""
+    """Return one shovel; 404. Answer: ShovelInfo."""
 
     ROUTES: ClassVar = (route("GET /shovels/vhost/:vhost/:name"),)
 
@@ -112,7 +112,9 @@ class RestartShovelRequest(OneShovelRequest[None], frozen=True):
     Answer: Performed.
     """
 
-    ROUTES: ClassVar = (route("DELETE /shovels/vhost/:vhost/:name/restart", http=True),)
+    ROUTES: ClassVar = (
+        route("DELETE /shovels/vhost/:vhost/:name/restart", "policymaker", http=True),
+    )
 
 
 class PauseShovelRequest(OneShovelRequest[None], frozen=True):
@@ -122,8 +124,8 @@ class PauseShovelRequest(OneShovelRequest[None], frozen=True):
     """
 
     ROUTES: ClassVar = (
-        route("PUT /shovels/vhost/:vhost/:name/pause", http=True, paused=True),
-        route("DELETE /shovels/vhost/:vhost/:name/pause", http=True, paused=False),
+        route("PUT /shovels/vhost/:vhost/:name/pause", "policymaker", http=True, paused=True),
+        route("DELETE /shovels/vhost/:vhost/:name/pause", "policymaker", http=True, paused=False),
     )
     paused: bool = True
 
@@ -131,4 +133,4 @@ class PauseShovelRequest(OneShovelRequest[None], frozen=True):
 class DeleteShovelRequest(OneShovelRequest[None], frozen=True):
     """Stop and remove a shovel; 404. Answer: Performed."""
 
-    ROUTES: ClassVar = (route("DELETE /shovels/vhost/:vhost/:name", http=True),)
+    ROUTES: ClassVar = (route("DELETE /shovels/vhost/:vhost/:name", "policymaker", http=True),)

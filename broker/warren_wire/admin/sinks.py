@@ -55,7 +55,7 @@ class ForgottenSink(msgspec.Struct, frozen=True):
 class ListSinksRequest(QueueRequest[SinksInfo], frozen=True):
     """Return what a queue remembers of sinks, those that published into it last first; 404.
 
-    Answer: Shown (SinksInfo).
+    Answer: SinksInfo.
 
     sink, run  only those of that name; "": all
     count      of runs

@@ -74,7 +74,7 @@ class GetQueueStatisticsRequest(StatisticsRequest, frozen=True):
     Queues that no client has used since the nodes' starts are left out.
     """
 
-    ROUTES: ClassVar = (route("GET /statistics/queues"),)
+    ROUTES: ClassVar = (route("GET /statistics/queues", "management"),)
 
 
 class GetExchangeStatisticsRequest(StatisticsRequest, frozen=True):
@@ -83,23 +83,23 @@ class GetExchangeStatisticsRequest(StatisticsRequest, frozen=True):
     Exchanges through which no client has published since the nodes' starts are left out.
     """
 
-    ROUTES: ClassVar = (route("GET /statistics/exchanges"),)
+    ROUTES: ClassVar = (route("GET /statistics/exchanges", "management"),)
 
 
 class GetVhostStatisticsRequest(StatisticsRequest, frozen=True):
     """Return what clients did in the vhosts that the user sees."""
 
-    ROUTES: ClassVar = (route("GET /statistics/vhosts"),)
+    ROUTES: ClassVar = (route("GET /statistics/vhosts", "management"),)
 
 
 class GetNodeStatisticsRequest(AdminRequest[QueueStatistics], frozen=True):
-    """Return sums, with the nodes' samples. Answer: Shown (QueueStatistics)."""
+    """Return sums, with the nodes' samples. Answer: QueueStatistics."""
 
-    ROUTES: ClassVar = (route("GET /statistics/nodes"),)
+    ROUTES: ClassVar = (route("GET /statistics/nodes", "monitoring"),)
 
 
 class GetGaugeStatisticsRequest(AdminRequest[list[QueueStatistics]], frozen=True):
     """Return what each node has in use (`message_stats.NODE_STATS`). Answer: Listed, by node."""
 
-    ROUTES: ClassVar = (route("GET /statistics/gauges"),)
+    ROUTES: ClassVar = (route("GET /statistics/gauges", "monitoring"),)
     samples: bool = False

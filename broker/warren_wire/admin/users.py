@@ -40,7 +40,7 @@ class WhoAmI(msgspec.Struct, frozen=True):
 
 
 class GetWhoAmIRequest(AdminRequest[WhoAmI], frozen=True):
-    """Return the user of the connection. Answer: Shown (WhoAmI)."""
+    """Return the user of the connection. Answer: WhoAmI."""
 
     ROUTES: ClassVar = (route("GET /whoami", http=True),)
 
@@ -69,13 +69,13 @@ class RenewTokenRequest(AdminRequest[None], frozen=True):
 class ListUsersRequest(AdminRequest[list[UserInfo]], frozen=True):
     """Return all users, by name. Answer: Listed (UserInfo)."""
 
-    ROUTES: ClassVar = (route("GET /users"),)
+    ROUTES: ClassVar = (route("GET /users", "administrator"),)
 
 
 class GetUserRequest(AdminRequest[UserInfo], frozen=True):
-    """Return one user; 404. Answer: Shown (UserInfo)."""
+    """Return one user; 404. Answer: UserInfo."""
 
-    ROUTES: ClassVar = (route("GET /users/:user"),)
+    ROUTES: ClassVar = (route("GET /users/:user", "administrator"),)
     user: Name
 
 
@@ -117,7 +117,7 @@ class DeleteUserRequest(AdminRequest[None], frozen=True):
     Refused: 404; 409 for the last administrator.
     """
 
-    ROUTES: ClassVar = (route("DELETE /users/:user", http=True),)
+    ROUTES: ClassVar = (route("DELETE /users/:user", "administrator", http=True),)
     user: Name
 
 

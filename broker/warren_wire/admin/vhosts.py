@@ -37,13 +37,13 @@ class ListVhostsRequest(AdminRequest[list[VhostInfo]], frozen=True):
     Answer: Listed (VhostInfo).
     """
 
-    ROUTES: ClassVar = (route("GET /vhosts"),)
+    ROUTES: ClassVar = (route("GET /vhosts", "management"),)
 
 
 class GetVhostRequest(AdminRequest[VhostInfo], frozen=True):
-    """Return one vhost; 404. Answer: Shown (VhostInfo)."""
+    """Return one vhost; 404. Answer: VhostInfo."""
 
-    ROUTES: ClassVar = (route("GET /vhosts/:vhost"),)
+    ROUTES: ClassVar = (route("GET /vhosts/:vhost", "management"),)
     vhost: Name
 
 
@@ -83,7 +83,7 @@ class TraceVhostRequest(AdminRequest[None], frozen=True):
 
     ROUTES: ClassVar = (
         route("PUT /vhosts/:vhost/tracing", "administrator", on=True),
-        route("DELETE /vhosts/:vhost/tracing", on=False),
+        route("DELETE /vhosts/:vhost/tracing", "administrator", on=False),
     )
     vhost: str
     on: bool
@@ -94,7 +94,7 @@ class ProtectVhostRequest(AdminRequest[None], frozen=True):
 
     ROUTES: ClassVar = (
         route("POST /vhosts/:vhost/deletion/protection", "administrator", http=True, on=True),
-        route("DELETE /vhosts/:vhost/deletion/protection", http=True, on=False),
+        route("DELETE /vhosts/:vhost/deletion/protection", "administrator", http=True, on=False),
     )
     vhost: Name
     on: bool = True
@@ -107,6 +107,11 @@ class DeleteVhostRequest(AdminRequest[None], frozen=True):
     """
 
     ROUTES: ClassVar = (
-        route("DELETE /vhosts/:vhost", http=True, refused={409: (412, "precondition_failed", "")}),
+        route(
+            "DELETE /vhosts/:vhost",
+            "administrator",
+            http=True,
+            refused={409: (412, "precondition_failed", "")},
+        ),
     )
     vhost: Name

@@ -200,18 +200,18 @@ def test_refusals_have_rabbitmqs_form(answer: Any, status: int, error: str) -> N
 
 
 def test_an_answer_that_json_does_not_have_is_refused() -> None:
-    node = PlayedNode(**{"GET /permissions": (200, [{"a": object()}])})
-    assert request(node, "GET", "/api/permissions")[0] == 500
+    node = PlayedNode(**{"GET /vhost-limits": (200, [{"a": object()}])})
+    assert request(node, "GET", "/api/vhost-limits")[0] == 500
 
 
 def test_paths_prefixes_methods_and_heads() -> None:
-    node = PlayedNode(**{"GET /permissions": (200, [])})
+    node = PlayedNode(**{"GET /vhost-limits": (200, [])})
     prefix = {"path_prefix": "/rabbit"}
-    assert request(node, "GET", "/rabbit/api/permissions", settings=prefix)[:2] == (200, [])
-    assert request(node, "GET", "/api/permissions", settings=prefix)[0] == 404
-    assert request(node, "OPTIONS", "/api/permissions")[2][b"allow"] == b"HEAD, GET, OPTIONS"
-    assert request(node, "HEAD", "/api/permissions")[0] == 200
-    assert request(node, "DELETE", "/api/permissions", b"")[0] == 405
+    assert request(node, "GET", "/rabbit/api/vhost-limits", settings=prefix)[:2] == (200, [])
+    assert request(node, "GET", "/api/vhost-limits", settings=prefix)[0] == 404
+    assert request(node, "OPTIONS", "/api/vhost-limits")[2][b"allow"] == b"HEAD, GET, OPTIONS"
+    assert request(node, "HEAD", "/api/vhost-limits")[0] == 200
+    assert request(node, "DELETE", "/api/vhost-limits", b"")[0] == 405
     assert request(node, "GET", "/api/")[0] == 404
 
 

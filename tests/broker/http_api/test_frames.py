@@ -15,10 +15,7 @@ from warren_broker.http.frames import (
     NodeAsk,
     NodeReply,
     ReceivedAsk,
-    decode_ask,
-    decode_fields,
-    decode_job,
-    decode_reply,
+    decode_frame,
     encode_frame,
 )
 from warren_wire.amqp10.proton import uint, ulong
@@ -29,7 +26,7 @@ ASK = NodeAsk(7, "[::1]:9", "user", "secret", "PUT /queues/:queue", {"a": [1, b"
 
 def sent(ask: ReceivedAsk) -> NodeAsk:
     """The request that was sent, with its fields decoded."""
-    fields = {**msgspec.structs.asdict(ask), "fields": decode_fields(ask)}
+    fields = {**msgspec.structs.asdict(ask), "fields": decode_frame(dict, ask.fields)}
     return NodeAsk(**fields)
 
 
@@ -44,9 +41,9 @@ def test_each_message_comes_back() -> None:
         *("n", "1", "quorum", (ApiListener("amqp", "::", 5672),), (3, 4)),
         *({"http": {}}, ("amqp", "h", 1), 5, 6),
     )
-    assert sent(decode_ask(only(encode_frame(ASK)))) == ASK
-    assert decode_reply(only(encode_frame(reply))) == reply
-    assert decode_job(only(encode_frame(job))) == job
+    assert sent(decode_frame(ReceivedAsk, only(encode_frame(ASK)))) == ASK
+    assert decode_frame(NodeReply, only(encode_frame(reply))) == reply
+    assert decode_frame(ApiJob, only(encode_frame(job))) == job
 
 
 @given(st.lists(st.integers(1, 40), max_size=30))
@@ -56,17 +53,19 @@ def test_a_stream_is_cut_wherever_it_was_divided(sizes: list[int]) -> None:
     for size in [*sizes, len(stream)]:
         found += reader.feed(stream[at : at + size])
         at += size
-    assert [sent(decode_ask(frame)) for frame in found] == [ASK] * 3
+    assert [sent(decode_frame(ReceivedAsk, frame)) for frame in found] == [ASK] * 3
 
 
 def test_numbers_of_proton_are_numbers() -> None:
-    reply = decode_reply(only(encode_frame(NodeReply(1, 200, {"a": ulong(5), "b": [uint(2)]}))))
+    reply = decode_frame(
+        NodeReply, only(encode_frame(NodeReply(1, 200, {"a": ulong(5), "b": [uint(2)]})))
+    )
     assert reply.body == {"a": 5, "b": [2]}
 
 
 def test_a_name_that_is_no_unicode_is_shown_with_backslashes() -> None:
     """It would otherwise end the answer, and with it every list that the queue is in."""
-    reply = decode_reply(only(encode_frame(NodeReply(1, 200, [{"name": "q\udcff"}]))))
+    reply = decode_frame(NodeReply, only(encode_frame(NodeReply(1, 200, [{"name": "q\udcff"}]))))
     assert reply.body == [{"name": "q\\udcff"}]
 
 
@@ -74,9 +73,9 @@ def test_what_is_no_frame_is_refused() -> None:
     with pytest.raises(FrameError, match="is the limit"):
         FrameReader().feed((API_FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
     for bad in (b"", b"\xc1", b"\x92\xa1a\x02", b"\x91" * 5_000):
-        for decode in (decode_ask, decode_reply, decode_job):
+        for kind in (ReceivedAsk, NodeReply, ApiJob):
             with pytest.raises(FrameError, match="no message"):
-                decode(bad)
+                decode_frame(kind, bad)
     with pytest.raises(OverflowError):
         encode_frame(NodeReply(1, 200, 1 << 64))
 

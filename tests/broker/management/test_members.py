@@ -21,7 +21,7 @@ from warren_machines.metadata.permissions import Permissions
 from warren_wire import errors
 from warren_wire.admin import members as v
 from warren_wire.admin.connections import ConnectionInfo
-from warren_wire.admin.resources import REQUESTS, parse_request
+from warren_wire.admin.resources import REQUESTS, find_route, parse_request
 
 NODE = v.NodeInfo("w-2", "h:1", True, False, False, "follower", 3, 1, 0, 0)
 MEMBER = v.MemberInfo("w-2", "learner", "snapshot", False, 5, 7, 1000, 1 << 33)
@@ -111,10 +111,12 @@ class World:
         )
         asker = Asker(broker, "v", "u", 1, lambda call: call)
         try:
-            request = parse_request(method, path, body)
+            found = find_route(method, path)
+            request = found.request(body)
         except errors.Refusal as refusal:
             return refusal.http_status, refusal.detail
         try:
+            found.check(asker.access.must_be, 0)
             HANDLERS[type(request)](asker, request, answers.append)
         except errors.Refusal as refusal:
             answers.append(refusal)

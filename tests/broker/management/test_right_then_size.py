@@ -18,7 +18,10 @@ from warren_wire.amqp10.proton import Message
 from warren_wire.amqp10.request import RequestMessage
 from warren_wire.errors import AccessRefused, InvalidArgument
 
-UNTAGGED = {"auth", "bindings", "epochs", "exchanges", "queues", "shovels", "sinks"}
+UNTAGGED = {
+    *("auth", "bindings", "epochs", "exchanges", "federation-links", "queues", "shovels", "sinks"),
+    *("user-limits", "whoami"),
+}
 """Where permissions decide, or a handler with more than a tag."""
 
 
@@ -31,10 +34,12 @@ def refused(tag: str, what: str) -> None:
     raise AccessRefused(f"user 'ann' may not {what}: the tag '{tag}' is needed")
 
 
-def test_what_is_put_or_posted_has_a_tag_where_permissions_do_not_decide() -> None:
-    taking = [one for one, _ in ROUTES.values() if one.method in ("PUT", "POST")]
-    untagged = [one for one in taking if one.tag is None]
+def test_a_request_has_a_tag_where_permissions_do_not_decide() -> None:
+    untagged = [one for one, _ in ROUTES.values() if one.tag is None]
     assert {one.pattern[0] for one in untagged} == UNTAGGED
+    looks = {"federation-links", "shovels", "user-limits", "whoami"}
+    taking = {one.pattern[0] for one in untagged if one.method != "GET"}
+    assert taking == UNTAGGED - looks
     large = {one.shown for one in untagged if one.bytes_max > BODY_BYTES_MAX}
     assert large == {
         "POST /queues/:queue/readers/:reader/settle",

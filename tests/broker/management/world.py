@@ -15,7 +15,7 @@ from warren_machines.metadata.permissions import Permissions
 from warren_machines.metadata.records import Grant, User, Vhost
 from warren_wire import errors
 from warren_wire.admin.requests import AdminRequest
-from warren_wire.admin.resources import parse_request
+from warren_wire.admin.resources import find_route
 
 
 class ManagementWorld:
@@ -68,8 +68,10 @@ class ManagementWorld:
         )
         request: Any = AdminRequest()
         try:
-            request = parse_request(method, path, body)
             asker = Asker(broker, "/", self.user, 1, lambda call: call)
+            found = find_route(method, path)
+            found.check(asker.access.must_be, 0)
+            request = found.request(body)
             HANDLERS[type(request)](asker, request, answers.append)
         except errors.Refusal as refusal:
             answers.append(refusal)

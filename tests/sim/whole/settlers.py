@@ -10,7 +10,7 @@ from sim.whole.people import VHOST, Person
 from sim.whole.profile import MADE
 from sim.whole.readers import Reader
 from sim.whole.sinks import digest
-from warren_broker.admin import batches
+from warren_broker.admin import claims as handlers
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import commands
 from warren_wire.admin.claims import PublishBatchRequest, ReleaseClaimRequest
@@ -110,7 +110,7 @@ class Settler(Reader):
         self.book(source).released[self.name, self.claim] = True
         request = ReleaseClaimRequest(source.name, self.name, self.claim, self.epoch)
         self.lost = max(self.lost, self.claim)
-        service: Any = batches.release
+        service: Any = handlers.release
         service(_Connection(self, process), request, lambda reply: self.over(process, reply))
 
     def stage(self, process: Process, source: QueueRecord, target: QueueRecord, count: int) -> None:
@@ -134,7 +134,7 @@ class Settler(Reader):
                 return
             settles = ((source.name, self.name, place[0], epoch),)
             request = PublishBatchRequest(*batch, ((target.name, attempts),), settles)
-            service: Any = batches.publish_settling
+            service: Any = handlers.publish_settling
             service(
                 _Connection(self, process),
                 request,
