@@ -20,8 +20,7 @@ from warren_broker.counting.message_stats import (
     MessageCounts,
     sample_width,
 )
-from warren_broker.http.kept_samples import KeptSamples
-from warren_broker.http.sample_ranges import Range
+from warren_broker.http.samples import KeptSamples, Range
 
 WIDTH = sample_width(COUNTED)
 EPOCH = 1_000_000_000_000

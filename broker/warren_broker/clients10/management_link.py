@@ -134,7 +134,7 @@ class RequestsLink(IncomingLink):
             return
         try:
             found = find_route(method, path)
-            found.check(self.host.must_be, len(data), message.parts)
+            found.route.check(self.host.must_be, len(data), message.parts)
             request = found.request(plain(message.value(), 0))
         except Refusal as refusal:
             self._answer(message.id, AdminRequest(), refusal)

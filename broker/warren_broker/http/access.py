@@ -9,7 +9,7 @@ from warren_broker.http.calls import HttpCall
 from warren_broker.http.frames import NodeReply
 from warren_broker.http.replies import bad_request, object_not_found
 from warren_broker.http.routing_table import answers
-from warren_broker.http.sample_ranges import ranges_of
+from warren_broker.http.samples import ranges_of
 from warren_broker.http.statistics import (
     VHOST_STATISTICS_KEYS,
     of_vhost,

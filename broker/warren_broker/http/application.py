@@ -69,13 +69,12 @@ class HttpApplication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         try:
-            reply = await asyncio.wait_for(self._reply(scope, receive), REQUEST_S_MAX)
-            data = _encoded(reply)
-        except HttpRefusal as refusal:
-            reply = refusal.reply
-            data = _encoded(reply)
-        except TimeoutError:
-            reply = unavailable(f"the request took more than {REQUEST_S_MAX:.0f} s").reply
+            try:
+                reply = await asyncio.wait_for(self._reply(scope, receive), REQUEST_S_MAX)
+            except HttpRefusal as refusal:
+                reply = refusal.reply
+            except TimeoutError:
+                reply = unavailable(f"the request took more than {REQUEST_S_MAX:.0f} s").reply
             data = _encoded(reply)
         except Disconnected:
             return

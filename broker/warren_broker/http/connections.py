@@ -10,7 +10,7 @@ from warren_broker.counting.message_stats import CHANNEL_COUNTED, COUNTED, OCTET
 from warren_broker.http.calls import HttpCall
 from warren_broker.http.replies import bad_request
 from warren_broker.http.routing_table import answers
-from warren_broker.http.sample_ranges import Ranges, ranges_of
+from warren_broker.http.samples import Ranges, ranges_of
 from warren_broker.http.statistics import Statistics, handed_out
 from warren_wire.admin.connections import (
     PROTOCOL_091,

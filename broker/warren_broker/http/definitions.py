@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import zlib
 from dataclasses import replace
-from typing import Any
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from warren_broker.http.calls import HttpCall
-from warren_broker.http.forms import form_fields
 from warren_broker.http.overview import RABBITMQ_VERSION
 from warren_broker.http.replies import HttpReply, bad_request, refusal_of
 from warren_broker.http.routing_table import MAX_BODY_SIZE, answers
 from warren_wire.admin.definitions import ExportRequest, ImportRequest
 from warren_wire.admin.parameters import ListGlobalParametersRequest, ListParametersRequest
 from warren_wire.admin.shovels import ListLinksRequest, ListShovelsRequest, ShovelRequest
+
+FORM: Final = "multipart/form-data"
+PARTS_MAX: Final = 16
 
 
 @answers("GET /parameters/:component/:vhost/:name")
@@ -84,6 +88,31 @@ async def _export(call: HttpCall, *vhost: str) -> HttpReply:
         headers["content-disposition"] = f'attachment; filename="{kept}"'
     versions = {"rabbit_version": RABBITMQ_VERSION, "rabbitmq_version": RABBITMQ_VERSION}
     return HttpReply(200, {**versions, **document}, headers)
+
+
+def form_fields(content_type: str, body: bytes) -> dict[str, bytes] | None:
+    """Return the fields of a form by name, of several with one name the last; None: it is none.
+
+    raises  HttpRefusal: it is no form after all, or has more than PARTS_MAX fields
+    source  RFC 7578, multipart/form-data
+    """
+    if content_type.partition(";")[0].strip().lower() != FORM:
+        return None
+    head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1")
+    boundary = BytesParser(policy=HTTP).parsebytes(head, headersonly=True).get_boundary()
+    # Counted before anything is made of the parts; one more ends them.
+    if boundary and body.count(f"--{boundary}".encode("latin-1", "replace")) > PARTS_MAX + 1:
+        raise bad_request(f"the form has more than {PARTS_MAX} fields")
+    message = BytesParser(policy=HTTP).parsebytes(head + body)
+    if not message.is_multipart():
+        raise bad_request(f"the body is not {FORM} with the boundary in its content-type")
+    found: dict[str, bytes] = {}
+    for part in message.iter_parts():
+        name = part.get_param("name", header="content-disposition")
+        data = part.get_payload(decode=True)
+        if isinstance(name, str) and isinstance(data, bytes):
+            found[name] = data
+    return found
 
 
 class _AnyObject(msgspec.Struct):

@@ -15,7 +15,7 @@ from warren_broker.http.frames import NodeReply
 from warren_broker.http.messages import publish_message
 from warren_broker.http.replies import HttpRefusal, HttpReply, object_not_found
 from warren_broker.http.routing_table import MAX_BODY_SIZE, answers
-from warren_broker.http.sample_ranges import ranges_of
+from warren_broker.http.samples import ranges_of
 from warren_broker.http.statistics import of_exchange, statistics_of, wants_statistics
 from warren_wire.admin.bindings import BindRequest, ListBindingsRequest, UnbindRequest
 from warren_wire.admin.exchanges import DeleteExchangeRequest, ListExchangesRequest

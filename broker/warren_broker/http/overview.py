@@ -17,7 +17,7 @@ from warren_broker.counting.message_stats import (
 )
 from warren_broker.http.calls import HttpCall
 from warren_broker.http.routing_table import answers
-from warren_broker.http.sample_ranges import Range, ranges_of
+from warren_broker.http.samples import Range, ranges_of
 from warren_broker.http.statistics import Answered, Statistics
 from warren_machines.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
 from warren_wire.admin.connections import PROTOCOL_091, ListConnectionsRequest

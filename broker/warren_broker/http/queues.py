@@ -13,7 +13,7 @@ from warren_broker.http.listing import columns_of, paged, paging_of, sorts_of
 from warren_broker.http.messages import get_messages
 from warren_broker.http.replies import HttpRefusal, bad_request
 from warren_broker.http.routing_table import answers
-from warren_broker.http.sample_ranges import Ranges, ranges_of
+from warren_broker.http.samples import Ranges, ranges_of
 from warren_broker.http.statistics import (
     NO_RANGES,
     Answered,

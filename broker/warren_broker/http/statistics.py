@@ -15,9 +15,8 @@ from warren_broker.counting.message_stats import (
     VHOST_COUNTED,
 )
 from warren_broker.http.calls import HttpCall
-from warren_broker.http.kept_samples import HANDED_OUT, SUMS, KeptSamples
 from warren_broker.http.listing import columns_of
-from warren_broker.http.sample_ranges import Range, Ranges, details
+from warren_broker.http.samples import HANDED_OUT, SUMS, KeptSamples, Range, Ranges, details
 from warren_wire.admin.statistics import StatisticsRequest
 
 Answered: TypeAlias = Sequence[Any]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -27,7 +26,7 @@ from warren_wire.admin import (
     users,
     vhosts,
 )
-from warren_wire.admin.requests import AdminRequest, AdminRoute, Query, Tag
+from warren_wire.admin.requests import AdminRequest, AdminRoute, Query
 from warren_wire.arguments import NAME_BYTES_MAX
 from warren_wire.errors import InvalidArgument, MethodNotAllowed, NotFound
 
@@ -56,18 +55,6 @@ class FoundRoute(NamedTuple):
     kind: type[AdminRequest[Any]]
     names: dict[str, str]
     query: Query
-
-    def check(
-        self,
-        must_be: Callable[[Tag, str], None],
-        size: int,
-        parts: Callable[[int], int] | None = None,
-    ) -> None:
-        """Raise Refusal unless the user may ask, and the body may be decoded.
-
-        must_be  see `Access.must_be`
-        """
-        self.route.check(must_be, size, parts)
 
     def request(self, body: Any) -> AdminRequest[Any]:
         """Return the request, without a token; raises Refusal."""

@@ -6,7 +6,7 @@ from email.parser import BytesParser
 
 import pytest
 
-from warren_broker.http.forms import PARTS_MAX, form_fields
+from warren_broker.http.definitions import PARTS_MAX, form_fields
 from warren_broker.http.replies import HttpRefusal
 
 FORM = "multipart/form-data; boundary=XX"

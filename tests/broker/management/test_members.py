@@ -116,7 +116,7 @@ class World:
         except errors.Refusal as refusal:
             return refusal.http_status, refusal.detail
         try:
-            found.check(asker.access.must_be, 0)
+            found.route.check(asker.access.must_be, 0)
             HANDLERS[type(request)](asker, request, answers.append)
         except errors.Refusal as refusal:
             answers.append(refusal)

@@ -128,9 +128,9 @@ def test_a_route_is_checked_in_its_order() -> None:
         return most + 1
 
     with pytest.raises(AccessRefused):
-        found.check(refused, 1 << 40, parts)
+        found.route.check(refused, 1 << 40, parts)
     with pytest.raises(InvalidArgument, match="bytes"):
-        found.check(lambda tag, what: None, 1 << 40, parts)
+        found.route.check(lambda tag, what: None, 1 << 40, parts)
     assert counted.times == 0
     with pytest.raises(InvalidArgument, match="values"):
-        found.check(lambda tag, what: None, 1, parts)
+        found.route.check(lambda tag, what: None, 1, parts)

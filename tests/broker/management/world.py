@@ -70,7 +70,7 @@ class ManagementWorld:
         try:
             asker = Asker(broker, "/", self.user, 1, lambda call: call)
             found = find_route(method, path)
-            found.check(asker.access.must_be, 0)
+            found.route.check(asker.access.must_be, 0)
             request = found.request(body)
             HANDLERS[type(request)](asker, request, answers.append)
         except errors.Refusal as refusal:

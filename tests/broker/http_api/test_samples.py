@@ -7,9 +7,15 @@ from typing import Any
 import pytest
 
 from warren_broker.counting.message_stats import COUNTED, UNKNOWN
-from warren_broker.http.kept_samples import KeptSamples
 from warren_broker.http.replies import HttpRefusal
-from warren_broker.http.sample_ranges import AGE_S_MAX, Range, details, range_of, ranges_of
+from warren_broker.http.samples import (
+    AGE_S_MAX,
+    KeptSamples,
+    Range,
+    details,
+    range_of,
+    ranges_of,
+)
 
 MINUTE = Range(60_000, 10_000)
 
