@@ -25,8 +25,7 @@ from pydantic import (
     model_validator,
 )
 
-from warren_broker.settings.http_settings import ManagementSettings
-from warren_broker.settings.metrics_settings import PrometheusSettings
+from warren_broker.settings.http_settings import ManagementSettings, PrometheusSettings
 from warren_broker.settings.static_shovels import StaticShovel, check_static
 from warren_broker.settings.token_settings import TokenSettings
 from warren_raft.runtime.config import HEARTBEAT_MS, SUSPECT_AFTER_MS

@@ -33,8 +33,7 @@ from warren_broker.counting.counters import Counters
 from warren_broker.counting.message_stats import MessageCounts
 from warren_machines.metadata.permissions import Permissions
 from warren_machines.queue.commands import Count
-from warren_machines.routing.absent import AbsentNodes
-from warren_machines.routing.surroundings import RoutingNode
+from warren_machines.routing.surroundings import AbsentNodes, RoutingNode
 from warren_machines.routing.topology import Topology
 from warren_wire import errors
 from warren_wire.admin import bindings, exchanges

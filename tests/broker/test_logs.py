@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.patience import PATIENCE_S, PROMPTLY_S
-from warren_broker.cluster.client.log_exchange import LogExchange, LogLine
+from warren_broker.cluster.client.node_messages import LogExchange, LogLine
 from warren_broker.process.logs import (
     BOUNDED_LOGGERS,
     BURST_LINES,

@@ -34,7 +34,7 @@ from tests.live.raw_client import RawClient, method
 from tools.environment import ROOT
 from warren.ports import ReservedPorts
 from warren_broker import config, node
-from warren_broker.settings.metrics_settings import PrometheusSettings
+from warren_broker.settings.http_settings import PrometheusSettings
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage import wal
 from warren_raft.storage.files import Files

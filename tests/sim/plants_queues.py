@@ -10,7 +10,7 @@ from sim.planting import Replacement, by_name
 from warren_broker.cluster import definitions
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.queue_deletions import QueueDeletions
-from warren_machines.metadata.incarnations import is_retired
+from warren_machines.metadata.node_registry import is_retired
 from warren_machines.queue import ack, commands, machine, queue_snapshot
 from warren_machines.queue.annotations import Annotations
 from warren_machines.queue.apply_context import QueueContext

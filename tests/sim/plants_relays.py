@@ -7,7 +7,7 @@ from typing import Any
 from sim.planting import Replacement, by_name
 from warren_machines.queue import ack
 from warren_machines.queue.relays import relays
-from warren_machines.queue.relays.origins import Origins
+from warren_machines.queue.relays.relay_state import Origins
 
 
 def what_a_relay_held_is_anybodys() -> list[Replacement]:

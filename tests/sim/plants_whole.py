@@ -35,9 +35,8 @@ from warren_machines.queue.effects import DeadLetter
 from warren_machines.queue.ready import limits
 from warren_machines.queue.ready.block_index import Detail
 from warren_raft.machine import GroupSpec
-from warren_raft.runtime.group import Group
+from warren_raft.runtime.group import Group, LinearizableReads
 from warren_raft.runtime.host import Host
-from warren_raft.runtime.linearizable_reads import LinearizableReads
 from warren_raft.runtime.net import call_table
 from warren_raft.runtime.peer_write_marks import PeerWriteMarks
 from warren_raft.runtime.snapshots import Transfers

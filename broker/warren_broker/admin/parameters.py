@@ -10,7 +10,7 @@ from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import Parameter
 from warren_machines.metadata.state import MetadataState
 from warren_machines.metadata.upstreams import check_upstream, link_ends
-from warren_machines.metadata.vhost_protection import VHOST_COMPONENT
+from warren_machines.metadata.vhosts_and_users import VHOST_COMPONENT
 from warren_wire import errors
 from warren_wire.admin import parameters as m
 from warren_wire.admin.parameters import GlobalParameterInfo, ParameterInfo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from warren_broker.admin.caller import Answer, Asker
 from warren_broker.cluster.messages import SinksAre
-from warren_machines.queue.sinks.forget_command import ForgetSink
+from warren_machines.queue.commands import ForgetSink
 from warren_wire.admin import sinks as requests
 from warren_wire.admin.queues import left_ms
 from warren_wire.admin.sinks import ForgottenSink, SinkInfo, SinksInfo

@@ -11,7 +11,7 @@ from warren_broker.admin.caller import Answer, Asker
 from warren_broker.admin.users import LISTED_MAX
 from warren_machines.definition_files.access_objects import ALL
 from warren_machines.metadata import commands as metadata
-from warren_machines.metadata import vhost_protection
+from warren_machines.metadata import vhosts_and_users
 from warren_machines.metadata.records import Grant, Vhost
 from warren_wire import errors
 from warren_wire.admin import vhosts as m
@@ -24,7 +24,7 @@ def _shown_vhost(asker: Asker, vhost: Vhost) -> m.VhostInfo:
     if kind == "replicated":
         kind = "undefined"
     traced = vhost.name in asker.broker.traced_vhosts
-    kept = vhost_protection.protected(asker.broker.definitions.state, vhost.name)
+    kept = vhosts_and_users.protected(asker.broker.definitions.state, vhost.name)
     return m.VhostInfo(vhost.name, vhost.description, vhost.tags, kind, traced, kept)
 
 
@@ -90,7 +90,7 @@ def _protect_vhost(asker: Asker, request: m.ProtectVhostRequest, answer: Answer)
         f"{'protect' if request.on else 'no longer protect'} vhost {quoted(request.vhost)} from "
         "deletion"
     )
-    flag = vhost_protection.protection(request.vhost, request.on)
+    flag = vhosts_and_users.protection(request.vhost, request.on)
     asker.change(what, metadata.PutParameter(flag), answer)
 
 

@@ -16,10 +16,9 @@ from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.dead_letters import DeadLetters
 from warren_broker.cluster.client.direct_replies import DirectReplies
 from warren_broker.cluster.client.due_messages import DueMessages
-from warren_broker.cluster.client.event_exchange import EventExchange
 from warren_broker.cluster.client.firehose import Firehose
 from warren_broker.cluster.client.history import History
-from warren_broker.cluster.client.log_exchange import LogExchange
+from warren_broker.cluster.client.node_messages import EventExchange, LogExchange
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
@@ -53,8 +52,7 @@ from warren_broker.cluster.secret_keys import link_key
 from warren_broker.cluster.strangers import Strangers
 from warren_broker.config import NodeConfig, Queues
 from warren_broker.tokens.token_logins import TokenLogins
-from warren_broker.transfers.federation.exchange_links import ExchangeLinks
-from warren_broker.transfers.federation.links import FederationLinks
+from warren_broker.transfers.federation.links import ExchangeLinks, FederationLinks
 from warren_broker.transfers.shovel.sealed_uris import UriSeal
 from warren_broker.transfers.shovel.shovels import Shovels
 from warren_machines.metadata import commands as metadata

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from warren_broker.access.requests import ConsumeRequest
-from warren_broker.cluster.client.event_exchange import EventExchange
+from warren_broker.cluster.client.node_messages import EventExchange
 from warren_wire.amqp091.fields import Field
 
 CLIENT_PROPERTIES = ("product", "version", "platform", "information", "connection_name")

@@ -12,8 +12,7 @@ from warren_broker.clients091.deliveries import answer_get, hand_out
 from warren_broker.clients091.delivery_tags import Held, by_consumer
 from warren_broker.clients091.state import Channel, ChannelConsumer
 from warren_machines.queue import commands
-from warren_machines.queue.commands import Delivery
-from warren_machines.queue.delivery_parts import rest_of
+from warren_machines.queue.commands import Delivery, rest_of
 from warren_wire import errors
 from warren_wire.amqp091 import codec, methods
 from warren_wire.amqp091.methods import Method

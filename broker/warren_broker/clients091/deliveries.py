@@ -11,8 +11,7 @@ from typing import Any
 from warren_broker.access import requests
 from warren_broker.clients091.state import Channel, ChannelConsumer
 from warren_machines.queue import commands
-from warren_machines.queue.commands import ConsumerId, Delivery
-from warren_machines.queue.delivery_parts import part_of, rest_of
+from warren_machines.queue.commands import ConsumerId, Delivery, part_of, rest_of
 from warren_wire import relay_names
 from warren_wire.kernel import Unsendable, format_deliveries, format_get_ok, format_large
 

@@ -13,8 +13,7 @@ from warren_broker.clients091.deliveries import hand_out
 from warren_broker.clients091.held_back import HELD_BACK_BEYOND
 from warren_broker.clients091.state import Channel, ChannelConsumer, ConnectionState
 from warren_machines.queue import commands
-from warren_machines.queue.commands import ConsumerId, Delivery, MsgIds, SessionId
-from warren_machines.queue.delivery_parts import part_of, rest_of
+from warren_machines.queue.commands import ConsumerId, Delivery, MsgIds, SessionId, part_of, rest_of
 
 FREE_WINDOW = 1000
 """Credit of such a consumer after the limit is removed, if it has no prefetch of its own."""

@@ -11,19 +11,18 @@ from warren_broker.access.access import Access
 from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.access.requests import TokenAccepted
 from warren_broker.access.token_rights import HeldRights
-from warren_broker.admin.caller import PERFORMED, Asker
+from warren_broker.admin.caller import PERFORMED, Answer, Asker
 from warren_broker.admin.resources import HANDLERS
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.connection_facts import Spoken
 from warren_broker.clients.connection_faults import guarded, guarded_call
 from warren_broker.clients.protocol_client import ProtocolClient
-from warren_broker.clients10 import connection_requests
+from warren_broker.clients10 import connection_requests, link_requests
 from warren_broker.clients10.blocks10 import BLOCK_HANDLERS
 from warren_broker.clients10.connection import Connection10
 from warren_broker.clients10.consumers10 import Consumers10
 from warren_broker.clients10.link import Limits10
 from warren_broker.clients10.links10 import LINK_HANDLERS
-from warren_broker.clients10.targets10 import Targets10
 from warren_broker.clients10.views10 import VIEW_HANDLERS
 from warren_raft.runtime.net.stream import Stream
 from warren_wire import errors
@@ -36,14 +35,81 @@ from warren_wire.quoting import quoted
 TICK_MS_MAX = 10_000
 HANDSHAKE_TICK_MS = 500
 """Until an idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
-
-
 OWN_PRODUCT: Final = "Warren"
 """How the product of this project's own clients begins: they are told why with Open and Close."""
 BLOCK_BYTES: Final = 32 << 20
 """Largest block of a client where single messages are smaller than that."""
 COLUMNS_BYTES: Final = 1 << 20
 """More than the header, routes and columns of a block of one message."""
+_HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
+    **HANDLERS,
+    **BLOCK_HANDLERS,
+    **VIEW_HANDLERS,
+    **LINK_HANDLERS,
+}
+
+
+class Targets10:
+    """Where the links of one connection publish to.
+
+    As in RabbitMQ, a link to a queue ends when the queue is deleted.
+
+    carry_out  called when the connection has something to send
+    """
+
+    def __init__(self, connection: Connection10, carry_out: Callable[[], None]) -> None:
+        self._connection = connection
+        self._carry_out = carry_out
+        self._numbers = 0
+        self._watches: dict[int, Callable[[], None]] = {}
+
+    def open(self, asker: Asker, request: link_requests.OpenTarget, answer: Answer) -> None:
+        """Check that the client may publish there, and that its queue exists."""
+        number = 0
+        if not request.anonymous:
+            asker.access.publish(request.exchange, ())
+            if request.queue:
+                number = self._watch(asker, request.queue)
+        answer(link_requests.TargetOpened(number))
+
+    def _watch(self, asker: Asker, name: str) -> int:
+        """Raise unless there is such a queue; publishing asks no owner, as anywhere else."""
+        if asker.broker.replies.exists(name):
+            return 0
+        queue = asker.broker.queues.find(asker.vhost, name)
+        if queue.store_of:
+            raise errors.store_refused(name, asker.vhost, queue.store_of)
+        self._numbers += 1
+        number = self._numbers
+
+        def deleted() -> None:
+            gone = errors.ResourceDeleted(f"{errors.named('queue', name, asker.vhost)} was deleted")
+            self._connection.target_deleted(number, gone)
+            self._carry_out()
+
+        self._watches[number] = asker.broker.queues.watch(queue, asker.guard(deleted))
+        return number
+
+    def close(self, asker: Asker, request: link_requests.CloseTarget, answer: Answer) -> None:
+        """Forget a link's target."""
+        end = self._watches.pop(request.number, None)
+        if end is not None:
+            end()
+
+    def closed(self) -> None:
+        """Forget all: the connection is lost."""
+        for end in self._watches.values():
+            end()
+        self._watches.clear()
+        self._carry_out = _nothing
+
+    def handlers(self) -> dict[type, Callable[[Asker, Any, Answer], None]]:
+        """Return the handlers of the links' requests."""
+        return {link_requests.OpenTarget: self.open, link_requests.CloseTarget: self.close}
+
+
+def _nothing() -> None:
+    """Do nothing: the connection is lost."""
 
 
 class Client10(ProtocolClient):
@@ -314,14 +380,6 @@ class Client10(ProtocolClient):
 def _no_channels() -> int:
     """Return 0: an AMQP 1.0 connection has sessions, which no limit counts."""
     return 0
-
-
-_HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
-    **HANDLERS,
-    **BLOCK_HANDLERS,
-    **VIEW_HANDLERS,
-    **LINK_HANDLERS,
-}
 
 
 @cache

@@ -16,8 +16,8 @@ from warren_broker.clients10 import link_requests
 from warren_broker.clients10.connection import Connection10
 from warren_broker.cluster.client.relayed import draw_origin
 from warren_machines.queue import commands
+from warren_machines.queue.commands import Modify
 from warren_machines.queue.filters.filter_commands import NotYet
-from warren_machines.queue.modify_command import Modify
 from warren_wire import errors
 from warren_wire.arguments import ConsumeArguments
 from warren_wire.block.block import Block

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from warren_machines.queue.modify_command import Pairs
+from warren_machines.queue.commands import Pairs
 from warren_wire.admin.requests import Request
 from warren_wire.errors import Refusal
 from warren_wire.relay_names import RelayedName
@@ -59,7 +59,7 @@ class SettleMessages(Request, frozen=True):
 
 
 class ModifyMessages(Request, frozen=True):
-    """Tell the queue the modified outcome of messages; see `queue.modify_command`. No answer."""
+    """Tell the queue the modified outcome of messages; see `queue.commands.Modify`. No answer."""
 
     consumer: int
     msg_ids: Ranges

@@ -34,14 +34,13 @@ from warren_machines.metadata.changes import (
     VhostDeleted,
 )
 from warren_machines.metadata.codec import decode_reply, encode_reply, encode_submission
-from warren_machines.metadata.incarnations import is_over
 from warren_machines.metadata.machine import MetadataMachine
+from warren_machines.metadata.node_registry import is_over
 from warren_machines.metadata.permissions import Permissions
 from warren_machines.metadata.policy_index import NO_POLICY, EffectivePolicy, PolicyIndex
 from warren_machines.metadata.records import QueueRecord, User, Vhost
 from warren_machines.metadata.state import REPLIES_KEPT_MAX, MetadataState
-from warren_machines.routing.absent import AbsentNodes
-from warren_machines.routing.surroundings import RoutingNode
+from warren_machines.routing.surroundings import AbsentNodes, RoutingNode
 from warren_machines.routing.topology import Topology
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, GroupSpec, Meta

@@ -181,7 +181,7 @@ class DelayedAre(Numbered, frozen=True, array_like=True, tag="delayed"):
 
 
 class ReadSinks(Numbered, frozen=True, array_like=True, tag="read_sinks"):
-    """Ask a leader what its queue remembers of sinks (`queue.sink_view`)."""
+    """Ask a leader what its queue remembers of sinks (`queue.view`)."""
 
     group: int
     sink: str

@@ -31,8 +31,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.leader.block_cache import BlockCache
-from warren_machines.queue.commands import Delivery
-from warren_machines.queue.delivery_parts import part_of, rest_of
+from warren_machines.queue.commands import Delivery, part_of, rest_of
 from warren_machines.queue.effects import ActiveIs, CancelConsumer, Deliver
 from warren_raft.runtime.host import Host
 from warren_raft.storage.errors import EntryDamaged

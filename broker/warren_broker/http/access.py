@@ -17,7 +17,7 @@ from warren_broker.http.statistics import (
     wants_statistics,
 )
 from warren_machines.metadata.passwords import SALT_BYTES, hash_password
-from warren_machines.metadata.vhost_protection import PROTECTED
+from warren_machines.metadata.vhosts_and_users import PROTECTED
 from warren_wire.admin import permissions, users
 from warren_wire.admin.limits import ListUserLimitsRequest
 from warren_wire.admin.statistics import GetVhostStatisticsRequest

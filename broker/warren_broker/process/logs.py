@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeAlias
 
-from warren_broker.cluster.client.log_exchange import LogExchange, LogLine
+from warren_broker.cluster.client.node_messages import LogExchange, LogLine
 from warren_wire.quoting import escaped
 
 LINE = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"

@@ -22,8 +22,7 @@ from warren_machines.metadata.commands import (
 )
 from warren_machines.metadata.limits import KNOWN, check_limits
 from warren_machines.metadata.records import Grant, User, Vhost
-from warren_machines.metadata.vhost_protection import PROTECTED, protection
-from warren_machines.metadata.vhosts_and_users import check_patterns
+from warren_machines.metadata.vhosts_and_users import PROTECTED, check_patterns, protection
 from warren_wire import errors
 from warren_wire.admin.users import parse_tags
 from warren_wire.admin.vhosts import DEFAULT_QUEUE_TYPES

@@ -21,7 +21,7 @@ from warren_machines.metadata.records import (
     User,
 )
 from warren_machines.metadata.state import MetadataState, Scope
-from warren_machines.metadata.vhost_protection import PROTECTED, VHOST_COMPONENT
+from warren_machines.metadata.vhosts_and_users import PROTECTED, VHOST_COMPONENT
 from warren_wire import errors
 from warren_wire.arguments import TABLE
 from warren_wire.links.uris import is_sealed

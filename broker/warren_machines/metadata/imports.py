@@ -11,14 +11,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from warren_machines.metadata import (
-    exchanges,
-    limits,
-    policies,
-    queues,
-    runtime_parameters,
-    vhosts_and_users,
-)
+from warren_machines.metadata import exchanges, limits, queues, runtime_parameters, vhosts_and_users
 from warren_machines.metadata.commands import (
     AnyImported,
     AnyReply,
@@ -42,7 +35,7 @@ IMPORTED: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
     PutVhost: vhosts_and_users.put_vhost,
     PutUser: vhosts_and_users.put_imported_user,
     PutGrant: vhosts_and_users.put_grant,
-    SetPolicy: policies.set_policy,
+    SetPolicy: runtime_parameters.set_policy,
     PutParameter: runtime_parameters.put_parameter,
     DeclareExchange: exchanges.declare_exchange,
     DeclareQueue: queues.declare_queue,

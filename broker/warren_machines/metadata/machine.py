@@ -11,9 +11,7 @@ from warren_machines.metadata import (
     image,
     imports,
     limits,
-    members,
     node_registry,
-    policies,
     queues,
     runtime_parameters,
     vhosts_and_users,
@@ -21,8 +19,8 @@ from warren_machines.metadata import (
 from warren_machines.metadata.changes import BootstrapWanted
 from warren_machines.metadata.codec import MalformedMetadata, decode_submission
 from warren_machines.metadata.commands import AnyReply, MetadataSubmission, MetadataSubmissionReply
-from warren_machines.metadata.incarnations import begin_life, is_retired
 from warren_machines.metadata.metadata_context import MetadataContext
+from warren_machines.metadata.node_registry import begin_life, is_retired
 from warren_machines.metadata.state import MetadataState
 from warren_raft.machine import Applied, Meta
 from warren_raft.types import Index
@@ -56,10 +54,10 @@ HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
     commands.SetDrained: node_registry.set_drained,
     commands.ForgetNode: node_registry.forget_node,
     commands.RemoveNode: node_registry.remove_node,
-    commands.ChangeMembers: members.change_members,
-    commands.Left: members.left,
-    commands.SetPolicy: policies.set_policy,
-    commands.ClearPolicy: policies.clear_policy,
+    commands.ChangeMembers: node_registry.change_members,
+    commands.Left: node_registry.left,
+    commands.SetPolicy: runtime_parameters.set_policy,
+    commands.ClearPolicy: runtime_parameters.clear_policy,
     commands.ChangeLimits: limits.change_limits,
     commands.PutParameter: runtime_parameters.put_parameter,
     commands.DeleteParameter: runtime_parameters.delete_parameter,

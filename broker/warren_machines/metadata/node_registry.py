@@ -1,27 +1,181 @@
-"""The registry of the cluster's nodes: names, addresses, data directories."""
+"""The registry of the cluster's nodes, their incarnations, and which queues have members where."""
 
 from __future__ import annotations
 
 import msgspec
 
-from warren_machines.metadata.changes import NodesChanged, QueueCreated, QueueDeleted
+from warren_machines.metadata.changes import (
+    MembersSet,
+    NodeRenewed,
+    NodesChanged,
+    QueueCreated,
+    QueueDeleted,
+)
 from warren_machines.metadata.commands import (
     AnyReply,
+    ChangeMembers,
     Deleted,
     ForgetNode,
     JoinNode,
+    Left,
     MetadataDone,
     NodeStarted,
+    QueueIs,
     RemoveNode,
     SetDrained,
 )
-from warren_machines.metadata.incarnations import begin_life, end_life
-from warren_machines.metadata.members import set_members
 from warren_machines.metadata.metadata_context import MetadataContext
 from warren_machines.metadata.queues import remove_queues
 from warren_machines.metadata.records import ClusterNode, QueueRecord
-from warren_machines.metadata.state import REMOVED_KEPT_MAX
+from warren_machines.metadata.state import (
+    REMOVED_KEPT_MAX,
+    RETIRED_KEPT_MAX,
+    MetadataState,
+    UplinkState,
+)
+from warren_machines.queue.commands import Incarnation, UplinkId
+from warren_raft.types import Index
 from warren_wire import errors
+
+
+def begin_life(context: MetadataContext, node: str, uplink: UplinkId) -> list[QueueRecord]:
+    """Make `uplink` the node's incarnation; remove what was bound to older ones.
+
+    1. A node dies with an exclusive queue on it.
+    2. It starts again; its first submission arrives.
+    3. The connections of the old incarnation can never come back, so their queues are deleted,
+       wherever their members are. So are transient queues on the node: their messages were in its
+       memory.
+    """
+    state = context.state
+    previous = state.lives.get(node, 0)
+    if previous == uplink or is_retired(state, node, uplink):
+        return []
+    _retire(state, node, previous)
+    state.lives[node] = uplink
+    # The index of the entry that began it: equal on every member, and higher than that of every
+    # earlier incarnation, also of a node that was forgotten and returns under its name.
+    state.numbers[node] = context.meta.index
+    state.uplinks[uplink] = UplinkState(node)
+    context.changes.append(NodeRenewed(node, uplink, previous))
+    return list(remove_queues(context, _bound(state, node, previous)).queues)
+
+
+def end_life(context: MetadataContext, node: str) -> list[QueueRecord]:
+    """End the node's incarnation without a new one: it will never come back."""
+    previous = context.state.lives.pop(node, 0)
+    context.state.numbers.pop(node, None)
+    _retire(context.state, node, previous)
+    if previous:
+        context.changes.append(NodeRenewed(node, 0, previous))
+    return list(remove_queues(context, _bound(context.state, node, previous)).queues)
+
+
+def _retire(state: MetadataState, node: str, previous: UplinkId) -> None:
+    if previous:
+        state.retired[node] = (*state.retired.get(node, ()), previous)[-RETIRED_KEPT_MAX:]
+        del state.uplinks[previous]
+
+
+def _bound(state: MetadataState, node: str, previous: UplinkId) -> list[QueueRecord]:
+    return [
+        queue
+        for queue in state.queues()
+        if (previous and queue.owner_uplink == previous)
+        or (not queue.config.durable and queue.nodes[0] == node)
+    ]
+
+
+def is_retired(state: MetadataState, node: str, uplink: UplinkId) -> bool:
+    """Return whether that incarnation is among the node's latest ones that have ended.
+
+    This decides on an incarnation's first submission, which has no number yet. Beyond
+    RETIRED_KEPT_MAX restarts a late submission ends the present incarnation instead; the node's
+    process then stops with an error, not silently.
+    """
+    return uplink in state.retired.get(node, ())
+
+
+def is_over(
+    state: MetadataState, applied: Index, node: str, uplink: UplinkId, number: Incarnation
+) -> bool:
+    """Return whether that incarnation of the node has ended, however many came after it.
+
+    applied  the log index of the state
+    number   of the incarnation; one above `applied` began after this state. A process submits
+             nothing to a queue before it knows its number
+    """
+    return state.lives.get(node) != uplink and number <= applied
+
+
+def change_members(context: MetadataContext, command: ChangeMembers) -> AnyReply:
+    """Add and remove members of a queue; as in RabbitMQ, a repeat is not an error."""
+    state = context.state
+    queue = state.groups.get(command.group)
+    if queue is None:
+        raise errors.NotFound(f"no queue has the group {command.group} any more; look it up again")
+    name = errors.named("queue", queue.name, queue.vhost)
+    # 1. A leader decides to change the members by a policy, and is paused.  2. The others elect
+    # another one, which changes them by the policy's successor.  3. The first one's command
+    # arrives. What followed from members that are no longer the wanted ones does not happen.
+    if command.expected is not None and command.expected != queue.nodes:
+        return QueueIs(queue, created=False)
+    if not (queue.replicated if command.mirrored is None else queue.replicable):
+        raise errors.lives_on_one_node(queue.name, queue.vhost, queue.config.kind, queue.nodes[0])
+    for node in command.add:
+        known = state.nodes.get(node)
+        if known is None:
+            raise errors.no_node(node, state.nodes)
+        if known.forgetting:
+            raise errors.PreconditionFailed(
+                f"{name}: node '{node}' is being forgotten; choose another one"
+            )
+    kept = [node for node in queue.nodes if node not in command.remove]
+    if not kept and not set(command.add) - set(command.remove):
+        raise errors.last_member(queue.name, queue.vhost, queue.nodes)
+    if command.mirrored is not None and command.mirrored != queue.mirrored:
+        marked = msgspec.structs.replace(queue, mirrored=command.mirrored)
+        context.state.replace_queue(marked)
+        changed = set_members(context, marked, command.add, command.remove)
+        if changed is marked:
+            context.changes.append(MembersSet(marked))
+        return QueueIs(changed, created=False)
+    return QueueIs(set_members(context, queue, command.add, command.remove), created=False)
+
+
+def set_members(
+    context: MetadataContext,
+    queue: QueueRecord,
+    add: tuple[str, ...] = (),
+    remove: tuple[str, ...] = (),
+) -> QueueRecord:
+    """Change the members of a queue; a removed founder that is added again is not one."""
+    wanted = sorted({*queue.nodes, *add} - set(remove))
+    gone = {node for node in queue.nodes if node in remove}
+    founders = queue.nodes if queue.founders is None else queue.founders
+    now = msgspec.structs.replace(
+        queue,
+        nodes=tuple(wanted),
+        leader=queue.leader if queue.leader in wanted else wanted[0],
+        founders=tuple(node for node in founders if node not in gone),
+        leaving=tuple(sorted(({*queue.leaving} | gone) - set(wanted))),
+    )
+    if now.nodes == queue.nodes and now.leaving == queue.leaving:
+        return queue
+    context.state.replace_queue(now)
+    context.changes.append(MembersSet(now))
+    return now
+
+
+def left(context: MetadataContext, command: Left) -> AnyReply:
+    """Drop a member that has left the group, so that its node may forget it."""
+    queue = context.state.groups.get(command.group)
+    if queue is not None and command.node in queue.leaving:
+        leaving = tuple(node for node in queue.leaving if node != command.node)
+        now = msgspec.structs.replace(queue, leaving=leaving)
+        context.state.replace_queue(now)
+        context.changes.append(MembersSet(now))
+    return MetadataDone()
 
 
 def node_started(context: MetadataContext, command: NodeStarted) -> AnyReply:

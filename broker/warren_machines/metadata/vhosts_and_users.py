@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from operator import itemgetter
+from typing import Final
 
 import msgspec
 
-from warren_machines.metadata import vhost_protection
 from warren_machines.metadata.changes import UserChanged, VhostDeleted
 from warren_machines.metadata.commands import (
     AddVhost,
@@ -24,14 +24,42 @@ from warren_machines.metadata.commands import (
 from warren_machines.metadata.metadata_context import MetadataContext
 from warren_machines.metadata.permissions import check_pattern
 from warren_machines.metadata.queues import remove_queues
-from warren_machines.metadata.records import Grant, User, Vhost
-from warren_machines.metadata.state import DEFAULT_EXCHANGES, new_scope
+from warren_machines.metadata.records import Grant, Parameter, User, Vhost
+from warren_machines.metadata.state import DEFAULT_EXCHANGES, MetadataState, new_scope
 from warren_wire import errors
 from warren_wire.name_patterns import BadPattern
 
+VHOST_COMPONENT: Final = "vhost"
+"""Component of the parameters that the broker keeps about a vhost."""
+PROTECTED: Final = "protected_from_deletion"
+"""RabbitMQ's name of the flag, in definitions and over HTTP: a vhost is protected from deletion.
+
+The flag is a parameter that clients can neither set nor see. The machine refuses the deletion, so
+that the order in the log decides. 1. One node is asked to protect a vhost.  2. Another one, which
+has not applied that yet, is asked to delete it.  3. The deletion comes after the flag.
+"""
 ADMINISTRATOR = "administrator"
 """The tag of users that may change everything."""
 DEFAULT_NAMES = frozenset(name for name, _, _ in DEFAULT_EXCHANGES)
+
+
+def protection(vhost: str, on: bool) -> Parameter:
+    """Return the flag as a parameter."""
+    return Parameter(vhost, VHOST_COMPONENT, PROTECTED, on)
+
+
+def protected(state: MetadataState, vhost: str) -> bool | None:
+    """Return whether a vhost is protected; None: that was never set, so it is not."""
+    found = state.parameters(vhost).get((VHOST_COMPONENT, PROTECTED))
+    return None if found is None else found.value is True
+
+
+def check_deletion(state: MetadataState, vhost: str) -> None:
+    """Raise PreconditionFailed for a vhost that is protected."""
+    if protected(state, vhost):
+        raise errors.PreconditionFailed(
+            f"Refusing to delete virtual host '{vhost}' because it is protected from deletion"
+        )
 
 
 def check_patterns(grant: Grant) -> None:
@@ -105,7 +133,7 @@ def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
     scope = state.scopes.get(command.name)
     if scope is None:
         return Deleted(())
-    vhost_protection.check_deletion(state, command.name)
+    check_deletion(state, command.name)
     gone = remove_queues(context, list(scope.queues.values()))
     for _, leaving in sorted(scope.bindings.items(), key=itemgetter(0)):
         for _, binding in sorted(leaving.items(), key=itemgetter(0)):

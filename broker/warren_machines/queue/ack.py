@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 from warren_machines.queue.apply_context import QueueContext
-from warren_machines.queue.commands import AnyReply, Discard, Done, MsgIds, Return, Settle
+from warren_machines.queue.commands import AnyReply, Discard, Done, Modify, MsgIds, Return, Settle
 from warren_machines.queue.letters.dead_letter import dead_letter_or_drop, give_back
-from warren_machines.queue.modify_command import Modify
 from warren_machines.queue.ready import service_order
 from warren_machines.queue.ready.ranges import Held, take_ids
 from warren_machines.queue.relays import relays

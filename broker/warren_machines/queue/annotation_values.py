@@ -14,7 +14,7 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from warren_machines.queue.annotations import ANNOTATIONS_BYTES_MAX, size_bytes
-from warren_machines.queue.modify_command import Pairs
+from warren_machines.queue.commands import Pairs
 from warren_wire.amqp091.fields import Field
 from warren_wire.amqp10.message.sent import encode_annotation
 from warren_wire.errors import InvalidArgument, SyntaxRefused

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, TypeAlias
 
-from warren_machines.queue.modify_command import Pairs
+from warren_machines.queue.commands import Pairs
 
 ANNOTATIONS_BYTES_MAX: Final = 16_384
 """Keys and values of one message; a change that would exceed it is not made."""

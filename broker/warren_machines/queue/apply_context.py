@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from warren_machines.queue.commands import Delivery
+from warren_machines.queue.commands import Delivery, Pairs
 from warren_machines.queue.effects import (
     ActiveIs,
     AnyEffect,
@@ -24,7 +24,6 @@ from warren_machines.queue.effects import (
     LettersGone,
     SetTimer,
 )
-from warren_machines.queue.modify_command import Pairs
 from warren_machines.queue.ready.ranges import COUNT_MASK, Held
 from warren_machines.queue.relays.relay_state import name_of
 from warren_machines.queue.state import Consumer, ConsumerKey, QueueState, SeenUplink

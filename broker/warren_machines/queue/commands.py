@@ -17,9 +17,7 @@ from warren_machines.queue.claims.decision_commands import (
 )
 from warren_machines.queue.delayed.delay_commands import EndDelay, EnqueueDelayed
 from warren_machines.queue.filters.filter_commands import Judge, NotYet
-from warren_machines.queue.modify_command import Modify, Pairs
 from warren_machines.queue.relays.relay_commands import AnyRelayed
-from warren_machines.queue.sinks.forget_command import ForgetSink, SinkForgotten
 from warren_wire.queue_values.command_base import QueueCommand, Reply
 from warren_wire.queue_values.config import QueueConfig
 from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy
@@ -41,6 +39,11 @@ MsgId: TypeAlias = int
 """The number of a delivery to one consumer: 0, 1, 2 … without gaps."""
 MsgIds: TypeAlias = tuple[tuple[MsgId, MsgId], ...]
 """Closed ranges (first, last), ascending, disjoint."""
+Pairs: TypeAlias = tuple[tuple[str, bytes], ...]
+"""Annotations of a message: (key, value in MessagePack), keys ascending, each once.
+
+What the values mean is said in `amqp10.message.annotation_values`; the machine does not read them.
+"""
 
 
 class Enqueue(QueueCommand, frozen=True, array_like=True, tag="enq"):
@@ -145,6 +148,26 @@ class Discard(QueueCommand, frozen=True, array_like=True, tag="discard"):
     consumer: ConsumerId
     msg_ids: MsgIds
     failed: bool = False
+
+
+class Modify(QueueCommand, frozen=True, array_like=True, tag="modify"):
+    """Return messages to the queue, or discard them, and annotate them.
+
+    failed       the delivery failed: delivery-count rises
+    discard      drop or dead-letter them (undeliverable-here), as `Discard` does
+    annotations  stay with each message while it is in the queue, and replace those with equal keys
+    ready_ms     do not deliver them before that time, whatever delayed retry says; a time that has
+                 passed, such as 0, says nothing
+
+    A classic queue knows neither annotations nor the time.
+    """
+
+    consumer: ConsumerId
+    msg_ids: MsgIds
+    failed: bool = False
+    discard: bool = False
+    annotations: Pairs = ()
+    ready_ms: int = 0
 
 
 class Resume(QueueCommand, frozen=True, array_like=True, tag="resume"):
@@ -378,6 +401,22 @@ class SinkDrop(SinkCommand, frozen=True, array_like=True, tag="sink_drop"):
     attempts: tuple[tuple[int, int], ...]
 
 
+class ForgetSink(QueueCommand, frozen=True, array_like=True, tag="forget_sink"):
+    """Forget a sink's runs with their epochs, batches and stages. Reply: SinkForgotten.
+
+    A later batch of such a run is that of a new run: whatever its number it is taken, and one that
+    was published before is published again.
+
+    run     only this one; "": all
+    forced  drop what is staged; False: while anything is, Refused(sink_in_use), and nothing is
+            changed
+    """
+
+    sink: str
+    run: str = ""
+    forced: bool = False
+
+
 _AnyNode: TypeAlias = NodeDown | NodeSuspected | NodeBack
 _AnyReader: TypeAlias = RegisterReader | OpenClaim | RenewClaims | SettleClaims | ReleaseClaim
 _AnySink: TypeAlias = SinkStage | SinkPublish | SinkDrop | ForgetSink
@@ -602,6 +641,13 @@ class EmptyClaim(Reply, frozen=True, array_like=True, tag="empty_claim"):
     number: int
 
 
+class SinkForgotten(Reply, frozen=True, array_like=True, tag="sink_forgotten"):
+    """The number of runs forgotten, and of staged messages dropped with them."""
+
+    runs: int
+    messages_staged: int
+
+
 _AnyClaim: TypeAlias = ReaderReply | ClaimReply | EmptyClaim | AnyDecided
 _AnyCount: TypeAlias = Count | StatReply | SinkForgotten
 AnyReply: TypeAlias = Done | Refused | GetReply | _AnyCount | _AnyClaim | Resumed | NotYet
@@ -618,3 +664,28 @@ class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):
     replies: tuple[AnyReply, ...]
     expected_seq: int = 0
     retired: bool = False
+
+
+def part_of(delivery: Delivery, start: int, end: int) -> Delivery:
+    """Return messages start <= k < end of a run, counted from its first."""
+    return Delivery(
+        delivery.first_msg_id + start,
+        delivery.index,
+        delivery.first + start,
+        delivery.first + end - 1,
+        delivery.delivery_count,
+        delivery.acquired_count,
+        delivery.annotations,
+        delivery.origin,
+        delivery.number + start if delivery.number else 0,
+    )
+
+
+def rest_of(delivery: Delivery, start: int) -> Delivery:
+    """Return the run without its first `start` messages; all of it when that is not above 0.
+
+    The result has first > last when the run has no more messages than that.
+    """
+    if start <= 0:
+        return delivery
+    return part_of(delivery, start, delivery.last - delivery.first + 1)

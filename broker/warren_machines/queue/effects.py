@@ -6,8 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from warren_machines.queue.commands import ConsumerId, Delivery, MsgIds, UplinkId
-from warren_machines.queue.modify_command import Pairs
+from warren_machines.queue.commands import ConsumerId, Delivery, MsgIds, Pairs, UplinkId
 
 DeathReason: TypeAlias = Literal["rejected", "expired", "maxlen", "delivery_limit"]
 

@@ -2,33 +2,149 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
 
-from warren_machines.queue import queue_snapshot, timers
+from warren_machines.queue import (
+    ack,
+    attach,
+    commands,
+    disconnects,
+    enqueue,
+    queue_snapshot,
+    whole_queue,
+)
 from warren_machines.queue.apply_context import QueueContext
+from warren_machines.queue.claims import claim, decision_commands
 from warren_machines.queue.codec import MalformedEntry, decode_submission
 from warren_machines.queue.commands import (
     VERSION,
     AnyReply,
     Done,
+    ForgetSink,
+    Modify,
     Refused,
     Stat,
     Submission,
     SubmissionReply,
+    Timer,
 )
+from warren_machines.queue.delayed import delay_commands, delayed_publish, delayed_retry
 from warren_machines.queue.effects import Expired, FiltersBehind, LettersDue, SetTimer
 from warren_machines.queue.filters import filtered_service
-from warren_machines.queue.handlers import AFTER_DELETE, HANDLERS
+from warren_machines.queue.filters.filter_commands import Judge
+from warren_machines.queue.letters import dead_letter
 from warren_machines.queue.ready import limits, service_order
+from warren_machines.queue.relays import relay_release, relays
+from warren_machines.queue.relays.relay_commands import EnqueueRelayed, ReleaseRelay
+from warren_machines.queue.sinks import stage
 from warren_machines.queue.state import QueueState, SeenUplink
 from warren_machines.queue.whole_queue import counts
 from warren_raft.index_set import Indexes
 from warren_raft.machine import Applied, Meta
 from warren_wire.queue_values.config import QueueConfig
+from warren_wire.queue_values.describe_command import DescribeClaim
+from warren_wire.queue_values.give_up_command import GiveUpClaim
 
 REPLIES_KEPT: Final = 1_024
 """Replies kept per uplink: a repeat within this many seqs gets the replies of the first time."""
+EXPIRED_AGAIN_MS: Final = 60_000
+"""An expired queue asks again for its deletion after this time, in case the effect was lost."""
 _DONE: Final = Done()
+Handler: TypeAlias = Callable[[QueueContext, Any], AnyReply]
+
+
+def _timer(context: QueueContext, command: Timer) -> AnyReply:
+    """Ask again for a timer that came early; every apply does first what is due."""
+    del command
+    context.repeat_timer()
+    return _DONE
+
+
+def _run_due(context: QueueContext) -> None:
+    """Do what is due and arm the next timer; message expiry is checked by every apply anyway."""
+    state = context.state
+    state.timer_ms = 0
+    disconnects.take_back_overdue(context)
+    claim.expire_claims(context)
+    claim.expire_readers(context)
+    stage.expire_stages(context)
+    stage.expire_runs(context)
+    delayed_retry.run_due(context)
+    relays.expire(context)
+    expires_ms = state.config.expires_ms
+    if expires_ms is not None and not state.consumer_count:
+        due = (context.now if state.in_use else state.unused_ms) + expires_ms
+        if due <= context.now:
+            context.expired("expires")
+            due = context.now + EXPIRED_AGAIN_MS
+        context.arm(due)
+
+
+HANDLERS: Final[Mapping[type, Handler]] = {
+    commands.Enqueue: enqueue.enqueue,
+    EnqueueRelayed: enqueue.enqueue_relayed,
+    ReleaseRelay: relay_release.release,
+    commands.Checkout: attach.checkout,
+    commands.Credit: attach.credit,
+    commands.Cancel: attach.cancel,
+    commands.Resume: attach.resume,
+    commands.Get: attach.get,
+    commands.SessionDown: disconnects.session_down,
+    commands.NodeDown: disconnects.node_down,
+    commands.NodeSuspected: disconnects.node_suspected,
+    commands.NodeBack: disconnects.node_back,
+    commands.Settle: ack.settle,
+    commands.Return: ack.return_,
+    commands.Discard: ack.discard,
+    Modify: ack.modify,
+    commands.Purge: whole_queue.purge,
+    commands.RetryDelayed: delayed_retry.retry_delayed,
+    commands.SettleLetters: dead_letter.settle_letters,
+    delay_commands.EnqueueDelayed: delayed_publish.enqueue_delayed,
+    delay_commands.EndDelay: delayed_publish.end_delay,
+    commands.Delete: whole_queue.delete,
+    commands.Stat: whole_queue.stat,
+    commands.Configure: whole_queue.configure,
+    commands.Timer: _timer,
+    commands.RegisterReader: claim.register,
+    commands.OpenClaim: claim.open_claim,
+    commands.RenewClaims: claim.renew,
+    commands.SettleClaims: claim.settle,
+    commands.ReleaseClaim: claim.release,
+    DescribeClaim: claim.describe,
+    GiveUpClaim: claim.give_up,
+    commands.SinkStage: stage.stage,
+    commands.SinkPublish: stage.publish,
+    commands.SinkDrop: stage.drop,
+    decision_commands.BindClaim: claim.bind,
+    decision_commands.ResolveClaim: claim.resolve,
+    decision_commands.AskBatch: stage.ask,
+    ForgetSink: stage.forget,
+    Judge: filtered_service.judge,
+}
+"""A change of what one does is a new `commands.VERSION`. The old behaviour stays, and is chosen by
+`QueueContext.version`: all members apply a log by the version under which it was written."""
+
+AFTER_DELETE: Final[frozenset[type]] = frozenset(
+    {
+        commands.Cancel,
+        commands.Credit,
+        commands.Resume,
+        commands.SessionDown,
+        commands.NodeDown,
+        commands.NodeSuspected,
+        commands.NodeBack,
+        commands.Settle,
+        commands.Return,
+        commands.Discard,
+        Modify,
+        commands.SettleLetters,
+        commands.Timer,
+        Judge,
+    }
+)
+"""Commands accepted without error by a deleted queue: they have nothing left to do."""
 
 
 class QueueMachine:
@@ -62,7 +178,7 @@ class QueueMachine:
         if not state.unused_ms:
             _first_apply(context)
         if state.timer_ms and state.timer_ms <= context.now:
-            timers.run_due(context)
+            _run_due(context)
         reply = _submit(context, submission)
         if state.filters.by_id:
             filtered_service.note_block(context)

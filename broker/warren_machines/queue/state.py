@@ -18,8 +18,7 @@ from warren_machines.queue.letters.letter_queue import LetterQueue
 from warren_machines.queue.ready.block_index import LIVE, SIZE_SHIFT, BlockIndex, Detail
 from warren_machines.queue.ready.ranges import LANE_SHIFT, Held, length
 from warren_machines.queue.ready.ready_queue import PRIORITIES, Order
-from warren_machines.queue.relays.origins import Origins
-from warren_machines.queue.relays.relay_state import Numbering, Relay, name_of
+from warren_machines.queue.relays.relay_state import Numbering, Origins, Relay, name_of
 from warren_machines.queue.sinks.sink_state import SinkRun
 from warren_wire.queue_values.config import QueueConfig
 

@@ -1,4 +1,4 @@
-"""What a queue holds, message by message, with its state: a read that changes nothing."""
+"""What a queue holds, message by message, and of sinks: reads that change nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final, TypeAlias
 from warren_machines.queue.letters.letter_queue import REASONS
 from warren_machines.queue.ready.ranges import COUNT_MASK, unmarked
 from warren_machines.queue.relays.relays import KEPT_MS
+from warren_machines.queue.sinks.sink_state import SinkRun
 from warren_machines.queue.state import QueueState
 from warren_wire.admin.queues import EDGES_MAX
 from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, READY
@@ -29,6 +30,9 @@ VIEW_ROWS_MAX: Final = 200_000
 """Rows of one view, so that a peer message can hold them."""
 PIECE_ROWS: Final = 50_000
 """Rows of one piece of `edges_of`: a piece has room to grow before it is read."""
+SinkRow: TypeAlias = tuple[str, str, int, int, tuple[tuple[int, int], ...], int, int, int]
+"""(sink, run, epoch, last batch or -1, ((batch, messages), …) remembered, attempts staged, their
+messages, when it is forgotten unless it is heard before, 0: not by itself)."""
 
 
 class ViewTooLarge(Exception):
@@ -171,3 +175,45 @@ def _dead(state: QueueState, names: Names) -> Iterable[ViewRow]:
 
 
 _SOURCES: Final = {READY: _ready, HELD: _held, DELAYED: _delayed, CLAIMED: _claimed, DEAD: _dead}
+
+
+def sinks_of(
+    state: QueueState, sink: str, run: str, count_max: int
+) -> tuple[int, tuple[SinkRow, ...]]:
+    """Return how many runs there are, and the first `count_max` of them.
+
+    They come in the order in which they would be forgotten, the last ones first: by sink, the one
+    that published (or began) last before all others, then by run.
+
+    sink, run  only those of that name; "": all
+    """
+    # Sinks are bounded, and so are the runs of one, but not so tightly that all should be visited.
+    total = sum(len(runs) if not run else run in runs for _, runs in _sinks(state, sink))
+    found: list[SinkRow] = []
+    for name, runs in _sinks(state, sink):
+        for each in reversed(runs) if not run else (run,):
+            if each not in runs:
+                continue
+            if len(found) >= count_max:
+                return total, tuple(found)
+            known = runs[each]
+            found.append(
+                (
+                    name,
+                    each,
+                    known.epoch,
+                    known.last_batch,
+                    tuple((batch.batch, batch.messages) for batch in known.published),
+                    len(known.stages),
+                    sum(part.messages for part in known.stages.values()),
+                    known.heard_ms + known.expires_ms,
+                )
+            )
+    return total, tuple(found)
+
+
+def _sinks(state: QueueState, sink: str) -> Iterator[tuple[str, dict[str, SinkRun]]]:
+    """Yield sinks with their runs, the one that published last first."""
+    for name in reversed(state.runs) if not sink else (sink,):
+        if name in state.runs:
+            yield name, state.runs[name]

@@ -1,4 +1,4 @@
-"""Hashes of messages, and the choice of one destination by weighted rendezvous hashing.
+"""Exchanges that choose one destination: by the hash of a message, or at random.
 
 Everything is arithmetic on integers of 64 bits: every node, version of Python and processor gets
 the same result.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
-from warren_machines.routing.matcher import Destination
-from warren_machines.steps import PIECE, Steps, Work
+from warren_machines.metadata.exchange_types import HASH_HEADER, HASH_PROPERTY, weight
+from warren_machines.metadata.records import Arguments, Binding, BindingKey
+from warren_machines.routing.matcher import Destination, RoutedMessage
+from warren_machines.routing.surroundings import ChoosingMatcher, Surroundings
+from warren_machines.steps import PIECE, Steps, Work, pieces
 
 SLOTS_BITS: Final = 17
 SLOTS: Final = 1 << SLOTS_BITS
@@ -147,14 +150,138 @@ class WeightedChoice:
     def _cheapest(self, salt: int, steps: Steps) -> Work[int]:
         """Find the position of the destination with the lowest cost per weight."""
         best, best_cost, best_weight, best_drawn = 0, 1, 0, 0  # costs more than anything
-        for at, (seed, weight) in enumerate(zip(self._seeds, self.weights, strict=True)):
+        for at, (seed, its_weight) in enumerate(zip(self._seeds, self.weights, strict=True)):
             if not at % PIECE and steps.take(min(PIECE, len(self.weights) - at)):
                 yield
             drawn = mixed(salt ^ seed) or 1
-            if weight <= best_weight and drawn <= best_drawn:
+            if its_weight <= best_weight and drawn <= best_drawn:
                 continue  # a lower number costs more: no need to compute how much
             price = cost(drawn)
-            mine, other = price * best_weight, best_cost * weight
+            mine, other = price * best_weight, best_cost * its_weight
             if mine < other or (mine == other and drawn > best_drawn):
-                best, best_cost, best_weight, best_drawn = at, price, weight, drawn
+                best, best_cost, best_weight, best_drawn = at, price, its_weight, drawn
         return best
+
+
+class ModulusHashMatcher(ChoosingMatcher):
+    """All destinations, sorted: the hash of the routing keys, modulo their number, chooses."""
+
+    __slots__ = ()
+
+    def match(
+        self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
+    ) -> Iterable[None]:
+        there = yield from self._candidates.current(steps)
+        if there:
+            found[there[hash_of_all(message.routing_keys) % len(there)]] = None
+
+
+class RandomMatcher(ChoosingMatcher):
+    """All destinations, or those on this node; binding keys have no meaning."""
+
+    __slots__ = ("_draw",)
+
+    def __init__(self, surroundings: Surroundings, local: bool) -> None:
+        """local: only queues on the node that routes, the node of the publisher's connection."""
+        super().__init__(surroundings, surroundings.local if local else None)
+        self._draw = surroundings.draw
+
+    def match(
+        self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
+    ) -> Iterable[None]:
+        there = yield from self._candidates.current(steps)
+        if there:
+            found[there[self._draw(len(there)) if len(there) > 1 else 0]] = None
+
+
+class ConsistentHashMatcher:
+    """Destinations with their weights: equal hashes go to one destination.
+
+    A binding's key is its weight. What is hashed is the routing key, or the header or property that
+    the exchange's arguments name; messages without it all have the same hash.
+
+    RabbitMQ counts the first binding of a destination and ignores later ones, until a restart.
+    Which came first is not known after a snapshot, so the smallest weight counts here: a function
+    of the bindings, equal on every node.
+
+    Invariant: `_choice` is for the destinations present at `_version`; None: none is.
+    """
+
+    __slots__ = (
+        "_changes",
+        "_choice",
+        "_header",
+        "_property",
+        "_seeds",
+        "_surroundings",
+        "_version",
+        "_weights",
+    )
+
+    def __init__(self, arguments: Arguments, surroundings: Surroundings) -> None:
+        self._header: str | None = arguments.get(HASH_HEADER)
+        self._property: str | None = arguments.get(HASH_PROPERTY)
+        self._surroundings = surroundings
+        self._weights: dict[Destination, dict[BindingKey, int]] = {}
+        self._seeds: dict[Destination, int] = {}
+        self._choice: WeightedChoice | None = None
+        self._changes = 0
+        self._version = (-1, -1)
+
+    def add(self, key: BindingKey, binding: Binding) -> None:
+        destination = key[:2]
+        self._weights.setdefault(destination, {})[key] = weight(binding.routing_key)
+        if destination not in self._seeds:
+            self._seeds[destination] = seed_of(destination)
+        self._changed()
+
+    def remove(self, key: BindingKey, binding: Binding) -> None:
+        there = self._weights[key[:2]]
+        del there[key]
+        if not there:
+            del self._weights[key[:2]], self._seeds[key[:2]]
+        self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._version = (-1, -1)
+
+    def match(
+        self, message: RoutedMessage, found: dict[Destination, None], steps: Steps
+    ) -> Iterable[None]:
+        choice = self._choice
+        if self._surroundings.version != self._version:
+            choice = yield from self._choose_anew(steps)
+        if choice is not None:
+            found[(yield from choice.of(hash_of(self._hashed(message)), steps))] = None
+
+    def _hashed(self, message: RoutedMessage) -> Any:
+        """Return the value that decides; None: the message does not have it."""
+        if self._header is not None:
+            return (message.headers or {}).get(self._header)
+        if self._property is not None:
+            return getattr(message.properties, self._property, None)
+        return message.routing_keys[0]
+
+    def _choose_anew(self, steps: Steps) -> Work[WeightedChoice | None]:
+        """Take the destinations that are present; keep the owners of slots if none changed."""
+        version, changes = self._surroundings.version, self._changes
+        # in their order, so that to sort them again takes little more than to read them
+        self._weights = {one: self._weights[one] for one in sorted(self._weights)}
+        there: list[tuple[Destination, int, int]] = []
+        for piece in pieces(tuple(self._weights.items())):
+            for one, weights in piece:
+                if self._surroundings.present(one) and weights:
+                    there.append((one, min(weights.values()), self._seeds[one]))
+                    steps.take(len(weights))
+            if steps.take(len(piece)):
+                yield
+        choice = self._choice
+        present = tuple(one for one, _, _ in there)
+        weights_of = tuple(weight for _, weight, _ in there)
+        if choice is None or (choice.destinations, choice.weights) != (present, weights_of):
+            seeds = tuple(seed for _, _, seed in there)
+            choice = WeightedChoice(present, weights_of, seeds) if present else None
+        if self._changes == changes:
+            self._choice, self._version = choice, version
+        return choice

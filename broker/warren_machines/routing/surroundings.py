@@ -13,12 +13,44 @@ from warren_machines.metadata.records import (
     Exchange,
     QueueRecord,
 )
-from warren_machines.routing.absent import AbsentNodes
 from warren_machines.routing.matcher import Destination
 from warren_machines.steps import Steps, Work, pieces
 
 Draw: TypeAlias = Callable[[int], int]
 """From a bound to a number 0 <= n < bound, each as likely; the generator is the node's."""
+
+
+class AbsentNodes:
+    """The nodes that this one suspects.
+
+    nodes    their names
+    version  rises with every change
+    """
+
+    __slots__ = ("nodes", "version")
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, None] = {}
+        self.version = 0
+
+    def add(self, node: str) -> None:
+        """Add a node that is now suspected."""
+        self.nodes[node] = None
+        self.version += 1
+
+    def remove(self, node: str) -> None:
+        """Remove a node that is reachable again, or has left the cluster."""
+        if node in self.nodes:
+            del self.nodes[node]
+            self.version += 1
+
+    def holds(self, queue: QueueRecord) -> bool:
+        """Return whether the queue exists on such a node, and nowhere else."""
+        return bool(self.nodes) and queue.home in self.nodes
+
+    def hides(self, queue: QueueRecord) -> bool:
+        """Return whether routing skips the queue, which ends when its node stays away."""
+        return self.holds(queue) and queue.passing
 
 
 class VhostDefinitions(Protocol):

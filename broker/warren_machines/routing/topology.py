@@ -13,9 +13,7 @@ from warren_machines.metadata import exchange_types
 from warren_machines.metadata.exchange_types import KEEPING_KINDS, keeps
 from warren_machines.metadata.records import Binding, BindingChange, BindingKey, Exchange
 from warren_machines.metadata.stores import store_name
-from warren_machines.routing.consistent_hash import ConsistentHashMatcher
-from warren_machines.routing.direct import DirectMatcher
-from warren_machines.routing.fanout import FanoutMatcher
+from warren_machines.routing.hashing import ConsistentHashMatcher, ModulusHashMatcher, RandomMatcher
 from warren_machines.routing.headers import HeadersMatcher
 from warren_machines.routing.matcher import (
     ON_CHANCE,
@@ -23,11 +21,11 @@ from warren_machines.routing.matcher import (
     CountedDestinations,
     Dependence,
     Destination,
+    DirectMatcher,
+    FanoutMatcher,
     Matcher,
     RoutedMessage,
 )
-from warren_machines.routing.modulus_hash import ModulusHashMatcher
-from warren_machines.routing.random_choice import RandomMatcher
 from warren_machines.routing.surroundings import RoutingNode, Surroundings, VhostDefinitions
 from warren_machines.routing.topic import TopicMatcher
 from warren_machines.steps import STEPS_UNBOUNDED, Steps, Work, pieces, whole

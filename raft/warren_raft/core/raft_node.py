@@ -7,8 +7,8 @@ Nothing here waits, sends, writes or looks at a clock. A host calls, in any orde
     ready                                             what is to be done
     durable, applied_to, installed                    what was done
 
-`now_ms` is milliseconds since the epoch on a clock that never moves backwards (see runtime.clock);
-it is compared with deadlines and stamped into entries.
+`now_ms` is milliseconds since the epoch on a clock that never moves backwards
+(`runtime.loop.Clock`); it is compared with deadlines and stamped into entries.
 """
 
 from __future__ import annotations

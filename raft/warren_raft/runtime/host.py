@@ -22,12 +22,9 @@ from warren_raft.runtime import log_identity
 from warren_raft.runtime.bootstrap import BootstrapPlan, ClusterBootstrap
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.disk_backpressure import DiskBackpressure, report_full
-from warren_raft.runtime.early_messages import EarlyMessages
-from warren_raft.runtime.group import Group, LogPosition
-from warren_raft.runtime.group_start import begin_group
-from warren_raft.runtime.linearizable_reads import ReadDone
+from warren_raft.runtime.group import Group, LogPosition, ReadDone
+from warren_raft.runtime.group_start import EarlyMessages, begin_group
 from warren_raft.runtime.loop import Loop, LoopStage, LoopTimer
-from warren_raft.runtime.lost_entries import LostEntries
 from warren_raft.runtime.net.codec import BadFrame
 from warren_raft.runtime.net.handshake import Hello
 from warren_raft.runtime.net.stream import Buffer
@@ -36,7 +33,7 @@ from warren_raft.runtime.observer import Observer
 from warren_raft.runtime.peer_write_marks import PeerWriteMarks, marks_of
 from warren_raft.runtime.peers import Peers
 from warren_raft.runtime.ready_loop import ReadyLoop
-from warren_raft.runtime.repair import Repair
+from warren_raft.runtime.repair import LostEntries, Repair
 from warren_raft.runtime.scrub import Scrub
 from warren_raft.runtime.snapshot_policy import SnapshotPolicy
 from warren_raft.runtime.snapshots import MemberProgress, Transfers

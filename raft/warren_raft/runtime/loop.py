@@ -16,12 +16,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
-
-from warren_raft.runtime.clock import Clock, SystemClock
+from typing import Any, Protocol
 
 log = logging.getLogger("warren.raft")
-
 READ = select.EPOLLIN
 WRITE = select.EPOLLOUT
 ROUNDS_MAX = 16
@@ -33,12 +30,47 @@ or two, and what others do because of the one before comes at the same moment. W
 turns are full by themselves."""
 REPLACE_S = 0.1
 """A job that holds the loop's thread for once to twice that long keeps it; another takes over."""
-
 SEATS_MAX = 16
 """Threads of one loop: the one that runs it, its guard, and those held by a job."""
-
 Job = Callable[[], Callable[[], None]]
 """Work that may block; the function that it returns is called on the loop's thread."""
+
+
+class Clock(Protocol):
+    """A source of time; neither clock moves backwards."""
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds since an arbitrary moment; for delays."""
+
+    def epoch_ms(self) -> int:
+        """Return milliseconds since the epoch; for the stamps of entries."""
+
+
+class SystemClock:
+    """The operating system's clocks, without backward steps.
+
+    The wall clock's steps forward are followed; after a step back time continues at its ordinary
+    pace from where it was: it stays ahead of the wall clock until the process is restarted, but no
+    deadline waits for the wall clock to catch up.
+    Invariant: epoch - monotonic never decreases.
+    """
+
+    __slots__ = ("_offset_ns",)
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def monotonic_ms(self) -> int:
+        """See Clock."""
+        return time.monotonic_ns() // 1_000_000
+
+    def epoch_ms(self) -> int:
+        """See Clock."""
+        monotonic = time.monotonic_ns()
+        offset = time.time_ns() - monotonic
+        if offset > self._offset_ns:
+            self._offset_ns = offset
+        return (monotonic + self._offset_ns) // 1_000_000
 
 
 class LoopStage(IntEnum):

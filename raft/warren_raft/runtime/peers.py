@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from warren_raft.core.raft_node import RaftNode
-from warren_raft.runtime.clock import Clock
 from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.failure_detector import FailureDetector, News
 from warren_raft.runtime.group import Group
-from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.loop import Clock, Loop
 from warren_raft.runtime.net.handshake import Hello, SecondProcess
 from warren_raft.runtime.net.transport import Transport
 from warren_raft.runtime.observer import Observer

@@ -14,7 +14,7 @@ from broker.metadata.world import World
 from warren_machines.definition_files.import_plan import FileRefused
 from warren_machines.metadata import commands
 from warren_machines.metadata.records import User
-from warren_machines.metadata.vhost_protection import protected
+from warren_machines.metadata.vhosts_and_users import protected
 
 BOSS = User("guest", "", ("administrator",))
 

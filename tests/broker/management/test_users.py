@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.management.world import ManagementWorld
-from warren_machines.metadata import passwords, vhost_protection
+from warren_machines.metadata import passwords, vhosts_and_users
 from warren_machines.metadata.records import Grant
 
 RABBITMQS = "kI3GCqW5JLMJa4iX1lo7X4D6XbYqlLgxIs30+P6tENUV2POR"
@@ -218,7 +218,7 @@ def test_a_protected_vhost_is_not_deleted_until_it_is_unprotected() -> None:
     assert world.ask("GET", "/parameters")[1] == [], "the flag is not shown as a parameter"
     assert world.ask("DELETE", "/parameters/vhost/a%2Fb/protected_from_deletion")[0] == 404
     restored = world.made.machine.restore(world.made.machine.snapshot(world.made.state))
-    assert vhost_protection.protected(restored, "a/b") is True
+    assert vhosts_and_users.protected(restored, "a/b") is True
     assert world.ask("DELETE", guard)[0] == 204
     assert shown() is False
     assert world.ask("DELETE", "/vhosts/a%2Fb")[0] == 204

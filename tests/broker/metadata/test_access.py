@@ -8,8 +8,7 @@ from broker.metadata.world import World
 from warren_machines.metadata import commands, passwords
 from warren_machines.metadata.changes import BootstrapWanted, UserChanged, VhostDeleted
 from warren_machines.metadata.records import Grant, User, Vhost
-from warren_machines.metadata.vhost_protection import protected, protection
-from warren_machines.metadata.vhosts_and_users import check_patterns
+from warren_machines.metadata.vhosts_and_users import check_patterns, protected, protection
 from warren_machines.metadata.view import MetadataView
 from warren_wire.errors import InvalidArgument, NotFound, PreconditionFailed
 

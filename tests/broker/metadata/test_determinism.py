@@ -20,7 +20,7 @@ from warren_machines.metadata.exchange_types import CHOOSING_KINDS
 from warren_machines.metadata.imports import IMPORTED
 from warren_machines.metadata.machine import HANDLERS, MetadataMachine
 from warren_machines.metadata.records import Grant, Parameter, Policy, User, Vhost
-from warren_machines.metadata.vhost_protection import protection
+from warren_machines.metadata.vhosts_and_users import protection
 from warren_raft.machine import Meta
 from warren_wire.arguments import QueueDefaults, queue_declaration
 

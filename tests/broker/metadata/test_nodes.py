@@ -7,7 +7,7 @@ import pytest
 from broker.metadata.world import World, start, with_nodes
 from warren_machines.metadata import commands
 from warren_machines.metadata.changes import NodeRenewed, NodesChanged, QueueCreated, QueueDeleted
-from warren_machines.metadata.incarnations import is_over
+from warren_machines.metadata.node_registry import is_over
 from warren_machines.metadata.records import NUMBERS_PER_GROUP, ClusterNode, numbered_above
 from warren_machines.metadata.state import REMOVED_KEPT_MAX
 from warren_wire.errors import NotAllowed, NotFound, PreconditionFailed, Unavailable

@@ -8,7 +8,7 @@ import pytest
 
 from broker.metadata.world import World
 from broker.routing.router import router
-from warren_machines.metadata import policies
+from warren_machines.metadata import runtime_parameters
 from warren_machines.metadata.changes import PoliciesChanged, TopologyChanged
 from warren_machines.metadata.commands import AddVhost, ClearPolicy, DeleteVhost, SetPolicy
 from warren_machines.metadata.policy_index import PolicyIndex
@@ -89,7 +89,7 @@ def test_a_change_is_reported_once_and_a_repeat_changes_nothing() -> None:
 
 
 def test_a_vhost_has_a_bounded_number_of_policies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(policies, "POLICIES_MAX", 2)
+    monkeypatch.setattr(runtime_parameters, "POLICIES_MAX", 2)
     world = World()
     for name in "ab":
         world.do(SetPolicy(policy(name)))

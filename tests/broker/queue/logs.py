@@ -15,11 +15,10 @@ from warren_machines.queue.claims.decision_commands import (
     ClaimName,
     ResolveClaim,
 )
+from warren_machines.queue.commands import ForgetSink, Modify
 from warren_machines.queue.delayed import delay_commands
 from warren_machines.queue.filters.filter_commands import Judge, Judged
-from warren_machines.queue.modify_command import Modify
 from warren_machines.queue.relays.relay_commands import EnqueueRelayed, ReleaseRelay
-from warren_machines.queue.sinks.forget_command import ForgetSink
 from warren_machines.queue.sinks.sink_state import SinkRun
 from warren_wire.block.block import Block
 from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy

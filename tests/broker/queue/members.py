@@ -20,10 +20,10 @@ from typing import Any
 from tests.broker.queue.fields import differences
 from tests.broker.queue.world import Queue, block, check, config, named_block
 from warren_machines.queue import commands as c
+from warren_machines.queue.commands import Modify
 from warren_machines.queue.delayed.delay_commands import EnqueueDelayed
 from warren_machines.queue.filters.filter_commands import Judge, Judged
 from warren_machines.queue.filters.filters import Filter
-from warren_machines.queue.modify_command import Modify
 from warren_machines.queue.relays.relay_commands import EnqueueRelayed, ReleaseRelay
 from warren_machines.queue.state import Consumer, QueueState
 from warren_wire.queue_values.give_up_command import GiveUpClaim

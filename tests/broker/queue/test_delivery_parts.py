@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from warren_machines.queue.commands import Delivery
-from warren_machines.queue.delivery_parts import part_of, rest_of
+from warren_machines.queue.commands import Delivery, part_of, rest_of
 
 RUN = Delivery(100, 7, 3, 9, 2, 4, ((104, (("x-opt-a", b"\x41"),)),))
 

@@ -7,10 +7,9 @@ import pytest
 from tests.broker.queue.stages import Stages
 from tests.broker.queue.world import Queue
 from warren_machines.queue.claims.decision_commands import AskBatch, BatchFate, ClaimName
-from warren_machines.queue.commands import Count, Refused
+from warren_machines.queue.commands import Count, ForgetSink, Refused, SinkForgotten
 from warren_machines.queue.queue_snapshot import restore, snapshot
-from warren_machines.queue.sinks.forget_command import ForgetSink, SinkForgotten
-from warren_machines.queue.sinks.sink_view import sinks_of
+from warren_machines.queue.view import sinks_of
 
 CLAIM = ClaimName(7, "reader", 1)
 

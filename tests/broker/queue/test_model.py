@@ -19,12 +19,11 @@ from tests.broker.queue.model import Message, Model, matches
 from tests.broker.queue.world import Queue, block, config
 from warren_machines.queue import commands as c
 from warren_machines.queue.claims import decision_commands as d
+from warren_machines.queue.commands import ForgetSink, Modify, SinkForgotten
 from warren_machines.queue.delayed import delay_commands
 from warren_machines.queue.effects import CancelConsumer, DeadLetter, Drained, LettersGone
 from warren_machines.queue.filters.filter_commands import Judge, Judged, NotYet
 from warren_machines.queue.letters.letter_queue import Letter
-from warren_machines.queue.modify_command import Modify
-from warren_machines.queue.sinks.forget_command import ForgetSink, SinkForgotten
 from warren_wire.queue_values.give_up_command import GiveUpClaim
 
 SIZES = st.sampled_from([0, 1, 7, 10, 10, 10, 100])

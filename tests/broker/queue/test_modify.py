@@ -9,8 +9,8 @@ import pytest
 from tests.broker.queue.world import Queue, config
 from warren_machines.queue import commands as c
 from warren_machines.queue.annotations import ANNOTATIONS_BYTES_MAX
+from warren_machines.queue.commands import Modify, Pairs
 from warren_machines.queue.effects import DeadLetter, Deliver, SetTimer
-from warren_machines.queue.modify_command import Modify, Pairs
 
 HELD = ((0, 0),)
 

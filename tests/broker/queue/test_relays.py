@@ -12,9 +12,9 @@ from tests.broker.queue.world import Queue, block, named_block
 from warren_machines.queue import commands as c
 from warren_machines.queue import disconnects
 from warren_machines.queue.effects import CancelConsumer, Deliver
-from warren_machines.queue.relays import origins, relays
-from warren_machines.queue.relays.origins import ORIGINS_MAX, REMEMBERED_MS, Origin, Origins
+from warren_machines.queue.relays import relay_state, relays
 from warren_machines.queue.relays.relay_commands import EnqueueRelayed
+from warren_machines.queue.relays.relay_state import ORIGINS_MAX, REMEMBERED_MS, Origin, Origins
 from warren_machines.queue.relays.relays import KEPT_MS
 
 SEEDS = 60
@@ -317,7 +317,7 @@ def test_origins_are_forgotten_when_they_are_silent_for_long_or_too_many() -> No
 def test_names_with_gaps_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """1. A client announces the capability of relays, and is none.  2. It names its messages with
     every second number, and says no floor.  3. They are consumed: only their names stay."""
-    monkeypatch.setattr(origins, "RANGES_MAX", 100)
+    monkeypatch.setattr(relay_state, "RANGES_MAX", 100)
     queue = Queue()
     bring(queue, [1], 1, origin=5)
     for number in range(2, 1_002, 2):

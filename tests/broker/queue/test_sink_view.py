@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.broker.queue.stages import Stages
 from tests.broker.queue.world import Queue
 from warren_machines.queue import commands
-from warren_machines.queue.sinks.sink_view import sinks_of
+from warren_machines.queue.view import sinks_of
 from warren_wire.admin.sinks import SINKS_LISTED_MAX
 
 

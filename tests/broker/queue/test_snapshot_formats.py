@@ -16,9 +16,9 @@ from warren_machines.queue.claims.decision_commands import (
     ClaimName,
     ResolveClaim,
 )
+from warren_machines.queue.commands import Modify
 from warren_machines.queue.delayed import delayed_retry
 from warren_machines.queue.filters.filter_commands import Judge, Judged, NotYet
-from warren_machines.queue.modify_command import Modify
 from warren_machines.queue.relays.relay_commands import EnqueueRelayed
 from warren_machines.queue.whole_queue import counts
 from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy

@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from broker.metadata.world import World
-from warren_machines.routing.absent import AbsentNodes
-from warren_machines.routing.surroundings import RoutingNode
+from warren_machines.routing.surroundings import AbsentNodes, RoutingNode
 from warren_machines.routing.topology import Topology
 
 

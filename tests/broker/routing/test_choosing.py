@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from broker.metadata.world import World
 from broker.routing.router import router
 from warren_machines.metadata import commands
-from warren_machines.routing.absent import AbsentNodes
 from warren_machines.routing.hashing import (
     WeightedChoice,
     cost,
@@ -23,6 +22,7 @@ from warren_machines.routing.hashing import (
     seed_of,
 )
 from warren_machines.routing.matcher import ON_CHANCE, ON_CONTENT
+from warren_machines.routing.surroundings import AbsentNodes
 from warren_machines.routing.topology import Topology
 from warren_machines.steps import STEPS_UNBOUNDED, Steps, whole
 from warren_wire.amqp091.properties import Properties

@@ -11,8 +11,8 @@ from broker.routing.router import router
 from warren_machines.metadata import commands
 from warren_machines.metadata.exchange_types import CONSISTENT_HASH, MODULUS_HASH
 from warren_machines.routing import topology
-from warren_machines.routing.absent import AbsentNodes
 from warren_machines.routing.headers import comparable
+from warren_machines.routing.surroundings import AbsentNodes
 from warren_machines.routing.topology import Topology
 from warren_wire.amqp091.fields import Timestamp
 from warren_wire.errors import NotFound, PreconditionFailed

@@ -9,7 +9,7 @@ import pytest
 
 from warren_broker.transfers.shovel.end091 import Target091
 from warren_broker.transfers.shovel.received import Received091
-from warren_broker.transfers.shovel.stamps import Stamps
+from warren_broker.transfers.shovel.sections import Stamps
 from warren_wire.amqp091 import properties as codec
 from warren_wire.links.definition import parse_shovel
 from warren_wire.relay_names import RELAYED, RelayedName, packed, split_name

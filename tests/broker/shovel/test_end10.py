@@ -12,7 +12,7 @@ from tests.broker.amqp10.test_endings import transfer
 from warren_broker.transfers.shovel.end10 import BLOCKED_S, Source10, Target10
 from warren_broker.transfers.shovel.ends import Answers
 from warren_broker.transfers.shovel.received import KEPT_BYTES, Received091, Received10
-from warren_broker.transfers.shovel.stamps import Stamps
+from warren_broker.transfers.shovel.sections import Stamps
 from warren_wire.amqp10.engine import Engine
 from warren_wire.links.definition import ShovelDefinition, parse_shovel
 from warren_wire.sessions.locate import OwnNode

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from warren_broker.cluster.link_logins import LinkLogin
-from warren_broker.transfers.federation.exchange_links import ExchangeLinks
-from warren_broker.transfers.federation.links import FederationLinks
+from warren_broker.transfers.federation.links import ExchangeLinks, FederationLinks
 from warren_broker.transfers.shovel import supervisor
 from warren_broker.transfers.shovel.process import WorkerStatus
 from warren_broker.transfers.shovel.sealed_uris import UriSeal

@@ -11,9 +11,9 @@ import pytest
 
 from tests.raft.runtime.kit import Cluster, Listing, Recorder
 from warren_raft.machine import GroupSpec
-from warren_raft.runtime.disk_watch import Condition, DiskWatch
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.stalled_disk import Condition, DiskWatch
 from warren_raft.storage.files import Files
 
 HANG_MS = 1_500

@@ -10,8 +10,8 @@ from tests.raft.runtime.kit import NODES, Cluster, Listing
 from warren_raft.core.ready import ReadState
 from warren_raft.errors import NotLeader
 from warren_raft.machine import GroupSpec
+from warren_raft.runtime.group import LinearizableReads
 from warren_raft.runtime.host import Host, UnknownGroup
-from warren_raft.runtime.linearizable_reads import LinearizableReads
 
 LONG_MS = 60_000
 SHORT_MS = 50

@@ -14,11 +14,11 @@ from tests.raft.runtime import kit
 from tests.raft.runtime.kit import NODES, Cluster, Listing, Recorder, until
 from warren_raft.config import RaftConfig
 from warren_raft.machine import GroupSpec
-from warren_raft.runtime import clock as clock_module
 from warren_raft.runtime import disk_backpressure
-from warren_raft.runtime.disk_watch import Condition, DiskWatch
+from warren_raft.runtime import loop as loop_module
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.stalled_disk import Condition, DiskWatch
 from warren_raft.storage import wal
 from warren_raft.storage.files import Files
 
@@ -143,9 +143,9 @@ def test_the_system_s_clock_follows_a_step_forward_and_goes_on_after_one_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = {"wall": 10**18, "steady": 5 * 10**9}
-    monkeypatch.setattr(clock_module.time, "time_ns", lambda: now["wall"])
-    monkeypatch.setattr(clock_module.time, "monotonic_ns", lambda: now["steady"])
-    clock = clock_module.SystemClock()
+    monkeypatch.setattr(loop_module.time, "time_ns", lambda: now["wall"])
+    monkeypatch.setattr(loop_module.time, "monotonic_ns", lambda: now["steady"])
+    clock = loop_module.SystemClock()
     began = clock.epoch_ms()
 
     def after(seconds: int, jump_hours: int = 0) -> int:

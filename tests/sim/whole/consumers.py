@@ -14,7 +14,7 @@ from warren_broker.access import requests
 from warren_machines.message_filter.definition import MessageFilter, encode_filter
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import commands
-from warren_machines.queue.modify_command import Modify
+from warren_machines.queue.commands import Modify
 from warren_wire.block.block import Block
 from warren_wire.errors import Refusal
 

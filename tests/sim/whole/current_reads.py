@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from sim.checkers import require
 from warren_raft.errors import NotLeader, TooManyReads
+from warren_raft.runtime.group import ReadDone
 from warren_raft.runtime.host import UnknownGroup
-from warren_raft.runtime.linearizable_reads import ReadDone
 
 if TYPE_CHECKING:
     from sim.whole.process import Process

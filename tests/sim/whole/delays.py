@@ -10,9 +10,8 @@ from typing import TypeAlias
 
 from sim.checkers import require
 from warren_machines.queue import commands
-from warren_machines.queue.commands import Submission
+from warren_machines.queue.commands import Modify, Submission
 from warren_machines.queue.delayed.delay_commands import EndDelay, EnqueueDelayed
-from warren_machines.queue.modify_command import Modify
 from warren_machines.queue.state import QueueState
 from warren_wire.queue_values.config import QueueConfig
 

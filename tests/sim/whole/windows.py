@@ -35,6 +35,7 @@ SMALL: tuple[tuple[str, str, tuple[int, ...]], ...] = (
 )
 """Module, name, values to choose from."""
 ROOMS = {
+    "metadata.incarnations": "metadata.node_registry",
     "queue.backlog": "queue.ready.backlog",
     "queue.block_index": "queue.ready.block_index",
     "queue.claim": "queue.claims.claim",

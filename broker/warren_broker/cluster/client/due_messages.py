@@ -16,8 +16,7 @@ from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_machines.metadata.exchange_types import DELAYED_MESSAGE
 from warren_machines.metadata.records import QueueRecord
-from warren_machines.queue.commands import Checkout, Delivery, Return, Settle
-from warren_machines.queue.delivery_parts import rest_of
+from warren_machines.queue.commands import Checkout, Delivery, Return, Settle, rest_of
 from warren_wire import errors
 from warren_wire.block.block import Block
 from warren_wire.kernel import MessageTable, Route, readable

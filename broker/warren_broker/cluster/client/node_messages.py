@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from warren_broker.cluster.client.event_facts import Facts, facts_of, fitting
 from warren_broker.cluster.client.forwarding import Forwarding
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.config import NodeConfig
+from warren_machines.metadata.changes import DefinitionEvent
 from warren_machines.metadata.exchanges import own_exchange
+from warren_raft.machine import Meta
 from warren_raft.runtime.loop import Loop, LoopStage
 from warren_wire import errors
-from warren_wire.kernel import MessageTable
+from warren_wire.amqp091 import properties
+from warren_wire.amqp091.fields import Field
+from warren_wire.kernel import PERSISTENT, MessageTable
 from warren_wire.kernel.items import Route
 
 WAITING_MAX: Final = 10_000
@@ -28,6 +35,17 @@ TABLES_MAX: Final = 4
 """Turns of which the messages may wait until they are routed."""
 DECLARE_AGAIN_MS: Final = 10_000
 REPORT_MS: Final = 60_000
+log = logging.getLogger(__name__)
+lines_log = logging.getLogger(f"{__name__}.lines")
+"""What is said about lines of the log that are dropped: it is not published itself."""
+EVENT_EXCHANGE: Final = "amq.rabbitmq.event"
+DELIVERY_MODE: Final = 2
+LOG_EXCHANGE: Final = "amq.rabbitmq.log"
+CONTENT_TYPE: Final = "text/plain"
+WAITING_LINES_MAX: Final = 1_000
+"""Lines that wait for the loop's thread."""
+LINE_BYTES_MAX: Final = 16 << 10
+"""Bytes of a line; the rest is cut off."""
 
 
 class UnconfirmedBounds(NamedTuple):
@@ -196,3 +214,135 @@ class OwnExchange:
                 self._declare_later()
 
         self._definitions.submit(own_exchange(self.vhost, self.name), declared)
+
+
+class EventExchange:
+    """Publishes what happens in the cluster to an internal topic exchange, as events.
+
+    Connections, channels, consumers, logins and alarms are reported by their node; changes of the
+    definitions once, by the leader of the metadata group, which applies each of them. 1. It
+    publishes an event.  2. It fails before another node has heard that the entry is committed.
+    3. The next leader applies the entry as leader, too: the event is published twice. Where the
+    leader fails between applying and storing the event, there is none.
+
+    node      name of this node
+    on        False: the exchange is not configured, and nothing is done
+    exchange  None: the same
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        definitions: Definitions,
+        publishing: Publisher,
+        settings: NodeConfig,
+    ) -> None:
+        wanted = settings.event_exchange
+        self.on = wanted.enabled
+        self.node = settings.node
+        self._loop = loop
+        self.publisher = BestEffort(loop, publishing, "events", log)
+        self.exchange: OwnExchange | None = None
+        if self.on:
+            vhost = wanted.vhost or settings.default_vhost
+            self.exchange = OwnExchange(loop, definitions, self.publisher, vhost, EVENT_EXCHANGE)
+            definitions.on_event.append(self._defined)
+
+    def tell(self, key: str, facts: Facts, at_ms: int | None = None) -> None:
+        """Publish an event at this turn's end.
+
+        key    its kind, as routing key
+        facts  its headers
+        at_ms  milliseconds since the epoch; None: now
+        """
+        if self.exchange is None:
+            return
+        at_ms = self._loop.clock.epoch_ms() if at_ms is None else at_ms
+        headers = {**fitting(facts), "timestamp_in_ms": Field("l", at_ms)}
+        written = properties.encode(
+            properties.Properties(
+                headers=headers, delivery_mode=DELIVERY_MODE, timestamp=at_ms // 1000
+            )
+        )
+        self.exchange.put(key, written, flags=PERSISTENT)
+
+    def alarm(self, resource: str, is_set: bool) -> None:
+        """Report a resource alarm of this node that was set or cleared."""
+        facts = {"source": resource, "node": self.node}
+        self.tell("alarm.set" if is_set else "alarm.cleared", facts)
+
+    def _defined(self, meta: Meta, event: DefinitionEvent) -> None:
+        self.tell(event.key, facts_of(event), meta.time_ms)
+
+
+class LogLine(NamedTuple):
+    """A line of the log; at_s: seconds since the epoch."""
+
+    level: str
+    text: str
+    at_s: int
+
+
+class LogExchange:
+    """Publishes lines of this node's log to an internal topic exchange, by their level.
+
+    Lines come from any thread and are published by the loop's, so that none waits for it. A line
+    that is logged because a line is published is not published, or one would lead to the next
+    without end: what this thread logs while it publishes, and what is said about lines that are
+    dropped.
+
+    on        False: the exchange is not configured, and nothing is done
+    exchange  None: the same
+    """
+
+    def __init__(
+        self, loop: Loop, definitions: Definitions, publishing: Publisher, settings: NodeConfig
+    ) -> None:
+        self.on = settings.log.exchange.on
+        self.publisher = BestEffort(loop, publishing, "lines of the log", lines_log)
+        self._loop = loop
+        self._node = settings.node
+        self._lock = threading.Lock()
+        self._lines: deque[LogLine] = deque()
+        self._dropped = 0
+        self.exchange: OwnExchange | None = None
+        if self.on:
+            self.exchange = OwnExchange(
+                loop, definitions, self.publisher, settings.default_vhost, LOG_EXCHANGE
+            )
+
+    def takes(self, logger: str) -> bool:
+        """Return whether a line that this thread logs by that logger is published."""
+        exchange = self.exchange
+        if exchange is None or logger == lines_log.name:
+            return False
+        return exchange.publishing != threading.get_ident()
+
+    def tell(self, line: LogLine) -> None:
+        """Publish a line soon; may be called by any thread."""
+        with self._lock:
+            if len(self._lines) >= WAITING_LINES_MAX:
+                self._dropped += 1
+                return
+            self._lines.append(line)
+            if len(self._lines) > 1:
+                return
+        self._loop.post(self._publish)
+
+    def _publish(self) -> None:
+        with self._lock:
+            lines, self._lines = self._lines, deque()
+            dropped, self._dropped = self._dropped, 0
+        if dropped:
+            self.publisher.drop(dropped, f"{WAITING_LINES_MAX} wait already")
+        assert self.exchange is not None
+        for line in lines:
+            written = properties.encode(
+                properties.Properties(
+                    content_type=CONTENT_TYPE, headers={"node": self._node}, timestamp=line.at_s
+                )
+            )
+            body = f"{line.text}\n".encode("utf-8", "surrogateescape")
+            if len(body) > LINE_BYTES_MAX:
+                body = body[: LINE_BYTES_MAX - 1] + b"\n"
+            self.exchange.put(line.level, written, body)

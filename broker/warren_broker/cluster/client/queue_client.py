@@ -20,15 +20,15 @@ from warren_machines.queue.commands import (
     Cancel,
     Delivery,
     Discard,
+    Modify,
     MsgIds,
     Resume,
     Resumed,
     Return,
     Settle,
+    rest_of,
 )
-from warren_machines.queue.delivery_parts import rest_of
 from warren_machines.queue.effects import ActiveIs, CancelConsumer
-from warren_machines.queue.modify_command import Modify
 from warren_machines.queue.ready.limits import UNLIMITED_WINDOW, WINDOW_BYTES
 from warren_wire.block.block import Block
 

@@ -21,7 +21,7 @@ from warren_machines.queue.codec import block_offset
 from warren_machines.queue.commands import StatReply
 from warren_machines.queue.delayed.delayed_queue import Delayed, DelayedRow
 from warren_machines.queue.ready.ready_queue import Order
-from warren_machines.queue.sinks.sink_view import sinks_of
+from warren_machines.queue.view import sinks_of
 from warren_machines.queue.whole_queue import counts
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
@@ -173,7 +173,7 @@ class RemoteReads:
         count: int,
         done: Callable[[messages.SinksAre | ReadFailed], None],
     ) -> None:
-        """Ask the leader for at most `count` runs of sinks; see `queue.sink_view.sinks_of`."""
+        """Ask the leader for at most `count` runs of sinks; see `queue.view.sinks_of`."""
         self.start(
             group, lambda request: messages.ReadSinks(request, group, sink, run, count), done
         )

@@ -3,7 +3,7 @@
 A policy with `ha-mode` says which members a queue is to have. The queue's leader compares that with
 the definitions, and changes the intent (`metadata.commands.ChangeMembers`); `Reconciler` takes the
 steps towards it, one member at a time. New members are wanted first. A former one is given up when
-a new one holds everything, as the leader sees it (`mirror_rule.next_members`). So at every moment
+a new one holds everything, as the leader sees it (`next_members`). So at every moment
 the intent names members that hold the queue, and whatever fails, the next leader continues from it.
 
 `QueueRecord.mirrored` says that a queue's members follow a policy. When the policy is cleared, or
@@ -21,11 +21,11 @@ is taken off by the last step.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.membership.mirror_rule import is_fulfilled, lasting_members, next_members
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.config import Queues
@@ -46,6 +46,60 @@ FOLLOW_INTERVAL_MS: Final = 2_000
 """Interval in which queues are checked that are not as their policies want them."""
 QUEUES_CHECKED_MAX: Final = 200
 """Queues checked before the loop does other work."""
+_LATER: Final = ChangeMembers(METADATA_GROUP)
+"""Nothing can be changed now: members are catching up, or nodes are missing."""
+
+
+def lasting_members(
+    policy: MirrorPolicy,
+    present: Sequence[str],
+    preferred: Sequence[str],
+    known: Collection[str],
+    fit: Sequence[str],
+) -> tuple[str, ...]:
+    """Return the members that the queue has when the policy is fulfilled; at least one.
+
+    present    the wanted members now; as many of them stay as the policy allows
+    preferred  those that hold everything, the leader first: they stay before others
+    known      the nodes of the cluster that are not leaving it
+    fit        nodes on which a member may be placed now, in order of preference
+
+    Nodes in a list that the cluster does not have are ignored; if it has none of them, the queue
+    stays where it is. There are never more members than nodes.
+    """
+    here = [node for node in present if node in known]
+    if policy.mode == "all":
+        return tuple(sorted(known)) or tuple(present)
+    if policy.mode == "nodes":
+        return tuple(sorted(set(policy.nodes) & set(known))) or tuple(here or present)
+    order = {node: at for at, node in enumerate(preferred)}
+    here.sort(key=lambda node: (order.get(node, len(order)), node))
+    free = [node for node in fit if node in known and node not in here]
+    return tuple(sorted([*here, *free][: policy.count])) or tuple(present)
+
+
+def next_members(
+    lasting: Sequence[str], present: Sequence[str], complete: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the members to want now, on the way to the lasting ones.
+
+    complete  the reachable nodes that hold everything, the leader first
+
+    New members come first. For every lasting member that is not complete yet, a former one that is
+    stays, the leader before others: so the queue never has fewer complete copies than it had, or
+    is to have. What is not complete is not needed, unless it is to last.
+    """
+    missing = sum(1 for node in lasting if node not in complete)
+    former = [node for node in complete if node in present and node not in lasting]
+    return tuple(sorted({*lasting, *former[:missing]}))
+
+
+def is_fulfilled(policy: MirrorPolicy, members: Sequence[str], known: Collection[str]) -> bool:
+    """Return whether these members are what the policy asks for in this cluster."""
+    if policy.mode == "exactly":
+        return len(members) == min(policy.count, len(known))
+    named = set(known) if policy.mode == "all" else set(policy.nodes) & set(known)
+    return not named or set(members) == named
 
 
 class MirrorFollower:
@@ -321,10 +375,6 @@ class QueueCommands:
             mirrored=mirrors is not None,
             by_default=checked.by_default,
         )
-
-
-_LATER: Final = ChangeMembers(METADATA_GROUP)
-"""Nothing can be changed now: members are catching up, or nodes are missing."""
 
 
 def _complete(states: tuple[MemberState, ...]) -> list[str]:

@@ -19,8 +19,7 @@ import msgspec
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
-from warren_broker.cluster.membership.mirror_follower import MirrorFollower
-from warren_broker.cluster.membership.mirror_rule import is_fulfilled
+from warren_broker.cluster.membership.mirror_follower import MirrorFollower, is_fulfilled
 from warren_broker.cluster.membership.node_service import (
     QUERY_RETRY_MS,
     NodeService,

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from warren_broker.transfers.shovel.ends import Answers
 from warren_broker.transfers.shovel.received import Received, Received091
+from warren_broker.transfers.shovel.sections import Stamps
 from warren_broker.transfers.shovel.source_consumer import SourceConsumer
-from warren_broker.transfers.shovel.stamps import Stamps
 from warren_wire import relay_names
 from warren_wire.errors import InvalidArgument
 from warren_wire.links.definition import ShovelDefinition

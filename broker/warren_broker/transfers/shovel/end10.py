@@ -12,8 +12,7 @@ from warren_broker.transfers.shovel.connection10 import Endpoint10
 from warren_broker.transfers.shovel.end091 import SOURCE_KEY, TARGET_KEY
 from warren_broker.transfers.shovel.ends import Answers
 from warren_broker.transfers.shovel.received import Overrun, Received, Received10
-from warren_broker.transfers.shovel.sections import message_id, passed_on
-from warren_broker.transfers.shovel.stamps import Stamps
+from warren_broker.transfers.shovel.sections import Stamps, message_id, passed_on
 from warren_wire.amqp10.deliveries import Handle, begin, handle_of, settle, tag_of
 from warren_wire.amqp10.proton import Condition, Delivery, Link, Session, symbol
 from warren_wire.links.definition import ShovelEnd

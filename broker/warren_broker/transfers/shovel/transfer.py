@@ -27,7 +27,7 @@ from warren_broker.transfers.shovel.end091 import Source091, Target091
 from warren_broker.transfers.shovel.ends import Answers, Prepared, SourceEnd, TargetEnd
 from warren_broker.transfers.shovel.ledger import ShovelLedger
 from warren_broker.transfers.shovel.received import Overrun, Received, Received091
-from warren_broker.transfers.shovel.stamps import Stamps
+from warren_broker.transfers.shovel.sections import Stamps
 from warren_wire.errors import InvalidArgument
 from warren_wire.kernel.section_types import MalformedSections
 from warren_wire.links.definition import ON_CONFIRM, QUEUE_LENGTH, ShovelDefinition, self_feeding

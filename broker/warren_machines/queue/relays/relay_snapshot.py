@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from warren_machines.queue.relays.origins import OriginRow
-from warren_machines.queue.relays.relay_state import KeptRun, Relay
+from warren_machines.queue.relays.relay_state import KeptRun, OriginRow, Relay
 from warren_machines.queue.state import QueueState
 
 

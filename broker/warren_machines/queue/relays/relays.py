@@ -5,7 +5,7 @@ or a federation link. 1. It publishes a message.  2. The message is accepted the
 its connection or a node ends before the message is settled here. Were it ready again, another
 consumer could take it, and it would be in the world twice. So it is kept for the relay, under the
 name that it had; when the relay consumes again it gets these messages first, in their order, and
-the queue over there drops those that it has (`origins`).
+the queue over there drops those that it has (`relay_state`).
 
 At any time a relay has one session: one that begins to consume takes over what an older one holds.
 

@@ -25,13 +25,14 @@ from warren_machines.queue.commands import (
     AnyReply,
     Count,
     Done,
+    ForgetSink,
     Refused,
     SinkDrop,
+    SinkForgotten,
     SinkPublish,
     SinkStage,
 )
 from warren_machines.queue.ready import limits
-from warren_machines.queue.sinks.forget_command import ForgetSink, SinkForgotten
 from warren_machines.queue.sinks.sink_state import PublishedBatch, RunStage, SinkRun, StageKey
 from warren_machines.queue.state import QueueState
 

@@ -12,12 +12,13 @@ from broker.cluster.client.test_history import bodies
 from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.universe import Universe
 from warren_broker.cluster.client import node_messages
-from warren_broker.cluster.client.event_exchange import EVENT_EXCHANGE, EventExchange
 from warren_broker.cluster.client.node_messages import (
+    EVENT_EXCHANGE,
     REPORT_MS,
     SMALL_BOUNDS,
     WAITING_BYTES_MAX,
     BestEffort,
+    EventExchange,
 )
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_machines.metadata import commands as metadata

@@ -10,7 +10,7 @@ from proton import UNDESCRIBED, Array, Data, Message, int32, symbol
 
 from warren_broker.cluster.client.dead_letters import annotate
 from warren_machines.queue.annotation_values import read_annotations
-from warren_machines.queue.modify_command import Pairs
+from warren_machines.queue.commands import Pairs
 from warren_wire.amqp091 import properties as codec
 from warren_wire.amqp091.fields import Field
 from warren_wire.amqp10.message.received import read_message

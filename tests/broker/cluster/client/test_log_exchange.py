@@ -12,8 +12,8 @@ import pytest
 from broker.cluster.client.test_history import bodies
 from broker.cluster.membership.clusters import begun
 from broker.cluster.universe import Universe
-from warren_broker.cluster.client import log_exchange
-from warren_broker.cluster.client.log_exchange import (
+from warren_broker.cluster.client import node_messages
+from warren_broker.cluster.client.node_messages import (
     LINE_BYTES_MAX,
     LOG_EXCHANGE,
     WAITING_LINES_MAX,
@@ -127,4 +127,4 @@ def test_no_line_leads_to_the_next(universe: Universe, monkeypatch: pytest.Monke
         universe.until(lambda: len(bodies(universe)) == 2, "the next line")
     finally:
         publishing.end()
-    assert not source.takes(log_exchange.log.name) and source.takes("warren_broker.chatty")
+    assert not source.takes(node_messages.lines_log.name) and source.takes("warren_broker.chatty")

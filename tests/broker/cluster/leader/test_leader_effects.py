@@ -9,7 +9,7 @@ import pytest
 from tests.broker.cluster import callbacks
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
-from warren_machines.metadata.incarnations import is_over
+from warren_machines.metadata.node_registry import is_over
 from warren_machines.metadata.state import MetadataState
 from warren_machines.queue.codec import decode_submission
 from warren_machines.queue.commands import NodeBack, NodeDown, NodeSuspected, SubmissionReply

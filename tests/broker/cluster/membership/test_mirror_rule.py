@@ -7,7 +7,11 @@ from random import Random
 
 import pytest
 
-from warren_broker.cluster.membership.mirror_rule import is_fulfilled, lasting_members, next_members
+from warren_broker.cluster.membership.mirror_follower import (
+    is_fulfilled,
+    lasting_members,
+    next_members,
+)
 from warren_wire.mirror_keys import MirrorPolicy
 
 ALL = MirrorPolicy("all")
