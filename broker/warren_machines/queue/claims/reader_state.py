@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -93,3 +94,36 @@ class ReaderState:
             assert 0 < part.messages == length(part.runs), (self.name, part)
             assert part.messages == 1 or part.origin == HALF, (self.name, part)
             assert not part.number and part.binding is None, (self.name, part)
+
+
+class ReaderRow(msgspec.Struct, array_like=True):
+    """A `ReaderState` in a snapshot: the same fields; claims: ascending."""
+
+    name: str
+    epoch: int
+    settled: int
+    opened: int
+    heard_ms: int
+    claims: list[HeldClaim]
+    calls: tuple[tuple[str, int], ...]
+    decided: tuple[int, ClaimBinding] | None
+    expires_ms: int
+    described: tuple[int, ReadBy] | None
+    parts: list[HeldClaim]
+    in_row: int
+    passed: bool
+    starts: int
+    ahead: tuple[int, int] | None
+
+
+def reader_row(reader: ReaderState) -> ReaderRow:
+    """Return the row of a reader."""
+    same: dict[str, Any] = {name: getattr(reader, name) for name in ReaderRow.__struct_fields__}
+    claims = [reader.claims[number] for number in sorted(reader.claims)]
+    return ReaderRow(**{**same, "claims": claims})
+
+
+def restored_reader(row: ReaderRow) -> ReaderState:
+    """Return the reader of a row."""
+    same: dict[str, Any] = msgspec.structs.asdict(row)
+    return ReaderState(**{**same, "claims": {claim.number: claim for claim in row.claims}})

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+import msgspec
 
 from warren_machines.queue.deduplication import NumberSet
 
@@ -29,8 +30,7 @@ OriginRow: TypeAlias = tuple[int, int, int, list[tuple[int, int]]]
 """(origin, floor, heard ms, (first, last) of numbers accepted), in a snapshot."""
 
 
-@dataclass(slots=True, eq=False)
-class Relay:
+class Relay(msgspec.Struct, eq=False):
     """A relay of the queue.
 
     origin       of the messages that it takes now, drawn by its session. So a name never stands for
@@ -47,7 +47,7 @@ class Relay:
     owner: tuple[int, int]
     next_number: int = 1
     idle_ms: int = 0
-    kept: list[KeptRun] = field(default_factory=list)
+    kept: list[KeptRun] = []
 
     @property
     def kept_count(self) -> int:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
+from msgspec.structs import astuple
+
 from warren_machines.queue.claims.decision_commands import ClaimName
 
 StageKey: TypeAlias = tuple[int, int, int]
 """(batch, partition, attempt)."""
 
 
-@dataclass(slots=True, eq=False)
-class RunStage:
+class RunStage(msgspec.Struct, eq=False):
     """What one attempt at a partition has staged for a batch of a run.
 
     blocks    (index, count, priority runs) in the order they arrived; empty for a repeat
@@ -22,7 +24,7 @@ class RunStage:
     last_seq  the highest block number received; 0: none was numbered
     """
 
-    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = field(default_factory=list)
+    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]] = []
     count: int = 0
     messages: int = 0
     digest: int = 0
@@ -31,9 +33,8 @@ class RunStage:
     last_seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedBatch:
-    """What a run has published as one batch.
+class PublishedBatch(msgspec.Struct, array_like=True, frozen=True):
+    """What a run has published as one batch. Snapshots contain it as it is.
 
     digest  of its messages, in whatever order (`SinkStage.digest`)
     named   digest of the attempts published, or of those last found to hold the same messages
@@ -85,3 +86,42 @@ class SinkRun:
                 assert key[0] > self.last_batch, (name, key, self.last_batch)
                 assert part.count == len(part.blocks), (name, key)
                 assert part.messages == sum(block[1] for block in part.blocks), (name, key)
+
+
+class RunStageRow(msgspec.Struct, array_like=True):
+    """A `RunStage` in a snapshot: its key, and the same fields."""
+
+    key: StageKey
+    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]]
+    count: int
+    messages: int
+    digest: int
+    repeat: bool
+    expires_ms: int
+    last_seq: int
+
+
+class RunRow(msgspec.Struct, array_like=True):
+    """A `SinkRun` in a snapshot: its name, and the same fields."""
+
+    run: str
+    epoch: int
+    last_batch: int
+    published: list[PublishedBatch]
+    stages: list[RunStageRow]
+    heard_ms: int
+    expires_ms: int
+
+
+def run_row(name: str, run: SinkRun) -> RunRow:
+    """Return the row of a run."""
+    stages = [RunStageRow(key, *astuple(part)) for key, part in run.stages.items()]
+    known = (run.epoch, run.last_batch, run.published)
+    return RunRow(name, *known, stages, run.heard_ms, run.expires_ms)
+
+
+def restored_run(row: RunRow) -> SinkRun:
+    """Return the run of a row."""
+    stages = {each.key: RunStage(*astuple(each)[1:]) for each in row.stages}
+    known = (row.epoch, row.last_batch, row.published)
+    return SinkRun(*known, stages, row.heard_ms, row.expires_ms)
