@@ -29,6 +29,8 @@ from warren_wire.block import block_encoding
 BASES = tuple(str(base) for base in SOURCES.values())
 SETTLED_S = 0.3
 """Wait after an operation, until the node has finished what it started."""
+IDLE_S = 6.0
+"""How long the node is watched without a request: longer than the periods of its clock."""
 IDLE = "nothing"
 QUEUE = "walked"
 BODY = b"message"
@@ -100,7 +102,7 @@ def walks(uri: str, recorder: Recorder, results: dict[str, Walk]) -> None:
 
         publish()
         acknowledge()
-        results[IDLE] = recorder.during(lambda: None)
+        results[IDLE] = recorder.during(lambda: time.sleep(IDLE_S))
         results["publish and confirm"] = recorder.during(publish)
         results["get and ack"] = recorder.during(acknowledge)
         publish()
@@ -114,6 +116,8 @@ def walks(uri: str, recorder: Recorder, results: dict[str, Walk]) -> None:
         nonlocal number
         number += 1
         assert reader.open(number, max_messages=1, max_bytes=1_000).messages == 1
+
+    def fetch_and_settle() -> None:
         assert list(reader.fetch(number, 0, 1))
         reader.settle(number)
 
@@ -124,7 +128,9 @@ def walks(uri: str, recorder: Recorder, results: dict[str, Walk]) -> None:
         assert publish_batch(connection, driver, batch, [part]) == 1
 
     claim()
-    results["claim, fetch and settle"] = recorder.during(claim)
+    fetch_and_settle()
+    results["claim open"] = recorder.during(claim)
+    results["fetch and settle"] = recorder.during(fetch_and_settle)
     stage(0)
     results["stage and publish"] = recorder.during(lambda: stage(1))
     connection.close()
