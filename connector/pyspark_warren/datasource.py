@@ -108,10 +108,6 @@ class WarrenDataSource(DataSource):
 
             check_pushing(options.push_filters)
             return PushedBatchReader(options, schema, self.connect)
-        if options.row_filter:
-            from pyspark_warren.table import FilteredBatchReader
-
-            return FilteredBatchReader(options, schema, self.connect)
         return WarrenBatchReader(options, schema, self.connect)
 
     def streamReader(

@@ -38,11 +38,11 @@ from pyspark_warren.surroundings import Renewer, Surroundings, before_terminatio
 log = logging.getLogger("pyspark_warren")
 
 
-def arrow_schema(schema: StructType, corrupt: str | None) -> pa.Schema:
-    """Convert the schema for comparison with the source's batches; raises SchemaRefused."""
-    check_columns(schema.names, corrupt)
+def arrow_schema(schema: StructType, corrupt: str | None, states: bool = False) -> pa.Schema:
+    """Convert the schema for comparison with the source's batches; raises SchemaError."""
+    check_columns(schema.names, corrupt, states)
     made = to_arrow_schema(schema, timezone="UTC")
-    check_schema(made, corrupt)
+    check_schema(made, corrupt, states)
     return made
 
 

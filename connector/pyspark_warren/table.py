@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_warren.claims.client import Connect
@@ -20,8 +19,7 @@ from pyspark_warren.options.options import Options
 from pyspark_warren.rows.columns import STATE_COLUMNS
 from pyspark_warren.rows.decode import ARROW_TYPES
 from pyspark_warren.rows.predicates import INDEX, STATE, Predicates, pushed
-from pyspark_warren.rows.states import check_view_columns, check_view_schema
-from pyspark_warren.source import TaskPartition
+from pyspark_warren.source import TaskPartition, arrow_schema
 from warren.admin import Queue
 from warren.errors import Conflict
 from warren.views import EVERYTHING
@@ -45,14 +43,18 @@ class WarrenBatchReader(DataSourceReader):
     A message keeps its position for as long as it is in the queue, whatever state it is in, and
     pieces are cut by position: so a read has each message at most once, also when messages move
     between states, or come back, while the read's tasks run.
+
+    With the option filter, or pushed predicates, no body is fetched where no message is kept. Of a
+    piece with bodies, the columns that decide are read first, and then only the parts with messages
+    that they keep; each row is tested before Spark has it. So the last step alone decides, and the
+    first needs no exactness.
     """
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         self._options = options
+        self._predicates = Predicates()
         self._connect = connect
-        check_view_columns(schema.names, options.corrupt)
-        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        check_view_schema(self._schema, options.corrupt)
+        self._schema = arrow_schema(schema, options.corrupt, states=True)
 
     @told
     def partitions(self) -> list[InputPartition]:
@@ -91,45 +93,21 @@ class WarrenBatchReader(DataSourceReader):
 
     @told_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a piece, as they are now."""
+        """Yield the rows of a piece, as they are now, that every predicate keeps."""
         assert isinstance(partition, TaskPartition), partition
-        piece = partition.work
+        for piece in self._worth_reading(partition.work):
+            for rows in self._rows(piece):
+                kept = rows.filter(self._predicates.mask(rows)) if self._predicates.each else rows
+                if kept.num_rows:
+                    yield kept
+
+    def _rows(self, piece: ViewPiece) -> Iterator[pa.RecordBatch]:
         if piece == NOTHING:
             return
         if not piece.browsed:
             yield from read_viewed(self._connect, self._options, piece, self._schema)
         elif piece.max_messages:
             yield from read_browsed(self._connect, self._options, piece.max_messages, self._schema)
-
-
-def _slices(queue: Queue, states: tuple[str, ...]) -> int:
-    """Return how many slices of the default size there are; sizes are those of ready messages."""
-    messages = sum(getattr(queue, _COUNTS[state]) for state in states)
-    each = -(-queue.bytes_ready // queue.messages_ready) if queue.messages_ready else 0
-    return slices_of(messages, messages * each)
-
-
-class FilteredBatchReader(WarrenBatchReader):
-    """A source of `spark.read` that fetches no body where no message is kept.
-
-    Of a piece with bodies, the columns that decide are read first, and then only the parts with
-    messages that they keep; each row is tested before Spark has it. So the last step alone decides,
-    and the first needs no exactness.
-    """
-
-    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
-        super().__init__(options, schema, connect)
-        self._predicates = Predicates()
-
-    @told_rows
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a piece that every predicate keeps."""
-        assert isinstance(partition, TaskPartition), partition
-        for part in self._worth_reading(partition.work):
-            for rows in super().read(TaskPartition(part)):
-                kept = rows.filter(self._predicates.mask(rows))
-                if kept.num_rows:
-                    yield kept
 
     def _worth_reading(self, piece: ViewPiece) -> list[ViewPiece]:
         """Return the parts of a piece outside which nothing is kept."""
@@ -155,7 +133,14 @@ class FilteredBatchReader(WarrenBatchReader):
         return [replace(piece, first=first, last=last + 1) for first, last in spans(kept)]
 
 
-class PushedBatchReader(FilteredBatchReader):
+def _slices(queue: Queue, states: tuple[str, ...]) -> int:
+    """Return how many slices of the default size there are; sizes are those of ready messages."""
+    messages = sum(getattr(queue, _COUNTS[state]) for state in states)
+    each = -(-queue.bytes_ready // queue.messages_ready) if queue.messages_ready else 0
+    return slices_of(messages, messages * each)
+
+
+class PushedBatchReader(WarrenBatchReader):
     """A source of `spark.read` that applies Spark's predicates, too.
 
     A class of its own: Spark refuses one with this method unless its setting allows it. Predicates

@@ -24,7 +24,7 @@ from pyspark_warren.options.options import parse_options
 from pyspark_warren.options.reading import PUSH_NOTHING
 from pyspark_warren.rows.columns import COLUMNS, HEADERS_TEXT_DDL, STATE_COLUMNS
 from pyspark_warren.rows.decode import ARROW_TYPES, HEADERS_TEXT
-from pyspark_warren.rows.states import check_view_columns
+from pyspark_warren.rows.rows import check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,7 +103,7 @@ def analysed(
             "Spark offers it no predicates; give the option filter, or use a view"
         )
     found = struct_of(source(options).schema() if wanted is None else wanted)
-    check_view_columns(found.names, parsed.corrupt)
+    check_columns(found.names, parsed.corrupt, states=True)
     return QueueTable(schema=found, options=options)
 
 

@@ -15,7 +15,7 @@ from pyspark_warren.claims.driver import ClaimDriver
 from pyspark_warren.claims.offset import Offset
 from pyspark_warren.claims.reader import read_task
 from pyspark_warren.options.options import Options, parse_options
-from pyspark_warren.rows.rows import ARROW_TYPES
+from pyspark_warren.rows.decode import ARROW_TYPES
 from pyspark_warren.surroundings import Surroundings
 from warren import Producer
 from warren import errors as client_errors

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from pyspark_warren.errors import SchemaError
 from pyspark_warren.rows import encode
 from pyspark_warren.rows import encode as arrow_values
+from pyspark_warren.rows.decode import ARROW_TYPES
 from pyspark_warren.rows.encode import EncodedRows, encode_rows
 from pyspark_warren.rows.properties import encode_headers
-from pyspark_warren.rows.rows import ARROW_TYPES
 from tests.broker.kernel.conftest import loaded
 from tests.patience import PATIENCE_S
 from warren_wire.amqp091 import properties

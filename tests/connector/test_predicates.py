@@ -21,10 +21,9 @@ from pyspark_warren.datasource import WarrenDataSource
 from pyspark_warren.errors import UnsupportedError
 from pyspark_warren.options.options import Options, parse_options
 from pyspark_warren.rows.columns import STATE_COLUMNS
-from pyspark_warren.rows.decode import ARROW_TYPES
+from pyspark_warren.rows.decode import ARROW_TYPES, PLAIN_TYPES
 from pyspark_warren.rows.predicates import pushed
-from pyspark_warren.rows.states import ARROW_TYPES as STATE_TYPES
-from pyspark_warren.table import FilteredBatchReader, PushedBatchReader, WarrenBatchReader, narrowed
+from pyspark_warren.table import PushedBatchReader, WarrenBatchReader, narrowed
 from warren.errors import Conflict
 from warren.views import ViewedBlock
 from warren_wire.block.layout import AREA_BODIES
@@ -33,7 +32,7 @@ DAY: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
 PLAIN: Final = from_arrow_schema(pa.schema(list(ARROW_TYPES.items())))
 SCHEMA: Final = from_arrow_schema(
     pa.schema(
-        [*ARROW_TYPES.items(), *((name, STATE_TYPES[ddl]) for name, ddl in STATE_COLUMNS.items())]
+        [*ARROW_TYPES.items(), *((name, PLAIN_TYPES[ddl]) for name, ddl in STATE_COLUMNS.items())]
     )
 )
 VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
@@ -286,7 +285,7 @@ def test_bodies_are_fetched_only_where_a_message_is_kept(given: dict[str, str]) 
     reader: WarrenBatchReader
     if given:
         given_options = parse_options({"queue": "q", **given}, "read", "batch")
-        reader = FilteredBatchReader(given_options, schema, lambda _: client)
+        reader = WarrenBatchReader(given_options, schema, lambda _: client)
         # Spark asks for its setting when a reader has a method of its own.
         assert type(reader).pushFilters is sql.DataSourceReader.pushFilters
     else:
@@ -325,7 +324,7 @@ def test_pushing_is_refused_where_spark_mixes_up_the_uses_of_a_frame(
         return WarrenDataSource({**given, **more}).reader(PLAIN)
 
     assert type(reader()) is WarrenBatchReader
-    assert type(reader(filter="h.priority = 1")) is FilteredBatchReader
+    assert type(reader(filter="h.priority = 1")) is WarrenBatchReader
     assert type(reader(pushFilters="once", filter="h.priority = 1")) is PushedBatchReader
     with pytest.raises(UnsupportedError, match="a frame that is used twice would lose rows; give"):
         reader(pushFilters="true")

@@ -374,12 +374,6 @@ def test_more_queues_than_the_limit_are_refused() -> None:
         world.driver().latest(world.driver().initial(), 10)
 
 
-def test_exclusive_and_unselected_queues_are_passed_over_when_a_node_lists_them() -> None:
-    world = World("a", "b", queuePattern="^a$")
-    world.broker.names = lambda pattern: ["a", "b"]  # type: ignore[method-assign]
-    assert set(started(world.driver()).queues) == {"a"}
-
-
 def test_an_idle_query_opens_nothing() -> None:
     world = World("a", "b")
     driver = world.driver()

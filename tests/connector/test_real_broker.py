@@ -25,8 +25,7 @@ from pyspark_warren.claims.reader import read_browsed, read_task
 from pyspark_warren.errors import named_conditions
 from pyspark_warren.options.options import Options, parse_options
 from pyspark_warren.rows.columns import STATE_COLUMNS
-from pyspark_warren.rows.rows import ARROW_TYPES
-from pyspark_warren.rows.states import ARROW_TYPES as STATE_TYPES
+from pyspark_warren.rows.decode import ARROW_TYPES, PLAIN_TYPES
 from pyspark_warren.sink.writer import Attempt, write_direct, write_staged
 from pyspark_warren.surroundings import Surroundings
 from pyspark_warren.table import WarrenBatchReader
@@ -395,7 +394,7 @@ def table_of(given: Options, schema: StructType) -> list[dict[str, Any]]:
 
 
 TABLE: Final = from_arrow_schema(
-    pa.schema([*SCHEMA, *(pa.field(name, STATE_TYPES[ddl]) for name, ddl in STATE_COLUMNS.items())])
+    pa.schema([*SCHEMA, *(pa.field(name, PLAIN_TYPES[ddl]) for name, ddl in STATE_COLUMNS.items())])
 )
 BARE: Final = StructType([TABLE["state"], TABLE["position"]])
 

@@ -185,19 +185,6 @@ def test_what_another_release_notes_besides_is_no_change(checkpoint: Path) -> No
         note_identity(sink(checkpoint, routingKey="b"), 7)
 
 
-def test_a_note_of_the_release_before_ids_were_noted_is_no_change(checkpoint: Path) -> None:
-    """It has null for what was left out, where this release notes the default, or the id."""
-    note_identity(sink(checkpoint), 7)
-    noted = json.loads((checkpoint / IDENTITY_FILE).read_text())
-    older = dict.fromkeys(("exchange", "sinkId", "runId"))
-    text = json.dumps({"batch": 7, "identity": noted["identity"] | older})
-    (checkpoint / IDENTITY_FILE).write_text(text)
-    note_identity(sink(checkpoint), 7)
-    (checkpoint / IDENTITY_FILE).write_text(text)
-    with pytest.raises(SinkChangedError, match="routingKey="):
-        note_identity(sink(checkpoint, routingKey="b"), 7)
-
-
 def test_only_a_directory_of_spark_is_a_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
     assert last_batch(sink(checkpoint)) == last_batch(sink(checkpoint.as_uri())) == 10
     empty = tmp_path / "elsewhere"

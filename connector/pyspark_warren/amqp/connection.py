@@ -148,7 +148,8 @@ def parameters(options: Options, name: ClientName = UNNAMED) -> list[pika.Connec
             TokenError: there is no token, BrokerUnavailableError: not now
     """
     with named_conditions("preparing a connection"):
-        address, token, source = login_address(options)
+        address, source = login_address(options)
+        token = None if source is None else source.token()
         context = None if address.tls is None else client_context(address.tls)
     if options.sasl_mechanism == EXTERNAL:
         login = pika.credentials.ExternalCredentials()

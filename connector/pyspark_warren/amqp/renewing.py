@@ -6,8 +6,6 @@ because the connection's loop must continue: it sends heartbeats and receives me
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,11 +13,15 @@ from typing import Any, Final
 
 import pika
 
-from pyspark_warren.errors import BrokerUnavailableError, WarrenSparkError
-from pyspark_warren.login.tokens import RENEW_RETRY_S, LoginToken, TokenSource, token_source
+from pyspark_warren.errors import WarrenSparkError
+from pyspark_warren.login.tokens import (
+    RENEW_RETRY_S,
+    LoginToken,
+    TokenSource,
+    renewed,
+    token_source,
+)
 from pyspark_warren.options.options import Options
-
-log = logging.getLogger("pyspark_warren")
 
 _REASON: Final = "the token is renewed before it expires"
 
@@ -49,8 +51,31 @@ def keep_renewed(connection: Any) -> None:
     followed by another attempt; without a token the broker ends the connection.
     """
     login = connection.params.credentials
-    if isinstance(login, TokenCredentials):
-        _Renewal(connection, login).begin()
+    if not isinstance(login, TokenCredentials):
+        return
+    current, source = login.token, login.source
+
+    def wait(least_s: float) -> None:
+        connection.ioloop.call_later(max(least_s, current.renew_at - time.monotonic()), due)
+
+    def due() -> None:
+        if connection.is_open:
+            source.ask(answered)
+
+    def answered(found: LoginToken | WarrenSparkError) -> None:  # in the thread that asked
+        connection.ioloop.add_callback_threadsafe(partial(renew, renewed(found)))
+
+    def renew(token: LoginToken | None) -> None:
+        nonlocal current
+        if not connection.is_open:
+            return
+        changed = token is not None and token.text != current.text
+        current = token or current
+        if changed:  # a token that the broker refuses ends the connection
+            connection.update_secret(current.text, _REASON, callback=lambda _: None)
+        wait(0.0 if changed else RENEW_RETRY_S)
+
+    wait(0.0)
 
 
 def with_token(
@@ -64,61 +89,7 @@ def with_token(
     then    is called in the loop's thread
     """
     source = token_source(options)
-    if source is None or source.ready:
+    if source is None or source.at_once() is not None:
         then(None)
         return
-
-    def asking() -> None:
-        failure: WarrenSparkError | None = None
-        try:
-            source.token()
-        except WarrenSparkError as wrong:
-            failure = wrong
-        except Exception as wrong:  # the thread's end: the loop is told, and continues
-            log.exception("asking for a token")
-            failure = BrokerUnavailableError(f"asking for a token: {type(wrong).__name__}")
-        post(partial(then, failure))
-
-    threading.Thread(target=asking, name="warren-token", daemon=True).start()
-
-
-class _Renewal:
-    """The timer of one connection's token; runs in the loop's thread, but for `_ask`."""
-
-    def __init__(self, connection: Any, login: TokenCredentials) -> None:
-        self._connection = connection
-        self._source, self._token = login.source, login.token
-
-    def begin(self) -> None:
-        """Wait until the token is due."""
-        self._wait(self._token.renew_at - time.monotonic())
-
-    def _wait(self, delay_s: float) -> None:
-        self._connection.ioloop.call_later(max(0.0, delay_s), self._due)
-
-    def _due(self) -> None:
-        if self._connection.is_open:
-            threading.Thread(target=self._ask, name="warren-token", daemon=True).start()
-
-    def _ask(self) -> None:
-        token = self._token
-        try:
-            token = self._source.token()
-        except WarrenSparkError as wrong:
-            log.warning("a connection's token is not renewed yet: %s", wrong)
-        except Exception:  # the thread's end: the timer continues
-            log.exception("renewing a connection's token")
-        self._connection.ioloop.add_callback_threadsafe(partial(self._renew, token))
-
-    def _renew(self, token: LoginToken) -> None:
-        if not self._connection.is_open:
-            return
-        changed = token.text != self._token.text
-        if changed:
-            self._connection.update_secret(token.text, _REASON, callback=_renewed)
-        self._token = token
-        self._wait(max(0.0 if changed else RENEW_RETRY_S, token.renew_at - time.monotonic()))
-
-
-def _renewed(_: Any) -> None:
-    """The broker has the new token; one that it refuses ends the connection."""
+    source.ask(lambda found: post(partial(then, None if isinstance(found, LoginToken) else found)))

@@ -119,7 +119,7 @@ class ClaimsAhead:
         most = self._admission.most(limit)
         if not self._is_worth_it(end, most):
             most = 0
-        step = self._queue.step_ahead(start, end, most, self._options.max_bytes)
+        step = self._queue.step(start, most, self._options.max_bytes, end)
         if step.settles or step.opens:
             self.request = ClaimAhead(self._broker, self._queue, start, step)
             self._beside(self.request.run)

@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from pyspark_warren.claims.plan import GivenUp, ViewPiece
-from pyspark_warren.login.tokens import (
-    Login,
-    TokenSecrets,
-    address_for_tokens,
-    address_with_password,
-    login_of,
-    token_source,
-)
+from pyspark_warren.login.tokens import Login, TokenSecrets, login_address, login_of
 from pyspark_warren.options.options import Options
 from warren.admin import Admin, Queue
 from warren.claims import (
@@ -44,6 +37,8 @@ from warren.views import ViewedBlock, view, view_edges
 from warren_wire.block.layout import AREAS
 
 _CONNECTIONS_MAX = 8
+_USER_OF_FILE = "oauth2"
+"""Given with a token of `tokenFile`: without a user the client would log in as ANONYMOUS."""
 _connections: dict[tuple[Address, bool, Login], Connection] = {}
 """Kept while the process runs, because Spark reuses its Python workers. They may end at any
 time, so nothing that must be acknowledged depends on a connection."""
@@ -51,9 +46,10 @@ time, so nothing that must be acknowledged depends on a connection."""
 
 def connect(options: Options) -> WarrenBroker:
     """Return this process's connection to that address, or a new one (opened at its first use)."""
-    source, login = token_source(options), login_of(options)
-    address = address_with_password(options) if source is None else address_for_tokens(options)
-    wanted = address, options.prefer_local, login
+    address, source = login_address(options)
+    if source is not None and not address.user:
+        address = address.with_credentials(_USER_OF_FILE, "")
+    wanted = address, options.prefer_local, login_of(options)
     connection = _connections.get(wanted)
     if connection is None:
         while len(_connections) >= _CONNECTIONS_MAX:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 from pyspark_warren.errors import CheckpointError
 from pyspark_warren.options.options import Options
 
+P = TypeVar("P")
 OFFSET_FORM: Final = 1
 """The form of every offset. One of another form is refused."""
 CLAIMS_KIND: Final = "claims"
@@ -106,28 +107,27 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
-    """The positions of a query, by queue.
+class QueryOffset(Generic[P]):
+    """The positions of a query, by queue; `kind` and `position` say of which kind.
 
     reader      the reader's name in queues that join
     registered  False only for the offset of a reader that no checkpoint knows yet
     leaving     positions in queues that are not read any more; the reader is to be ended there
     """
 
+    kind: ClassVar[str]
+    position: ClassVar[Any]
+
     vhost: str
     reader: str
-    queues: Mapping[str, Position] = field(default_factory=dict)
+    queues: Mapping[str, P] = field(default_factory=dict)
     registered: bool = True
-    leaving: Mapping[str, Position] = field(default_factory=dict)
-
-    def moved(self, queues: Mapping[str, Position], leaving: Mapping[str, Position]) -> Offset:
-        """Return the offset of a registered reader with these positions."""
-        return replace(self, queues=dict(queues), registered=True, leaving=dict(leaving))
+    leaving: Mapping[str, P] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the stored form. Keys are sorted, because Spark compares offsets as text."""
         stored = {
-            "kind": CLAIMS_KIND,
+            "kind": self.kind,
             "queues": _stored(self.queues),
             "reader": self.reader,
             "registered": self.registered,
@@ -139,27 +139,39 @@ class Offset:
         return dict(sorted(stored.items()))
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Offset:
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Parse the stored form of a checkpoint; raises CheckpointError."""
-        check_form(stored, CLAIMS_KIND)
+        check_form(stored, cls.kind)
         try:
             return cls(
                 str(stored["vhost"]),
                 str(stored["reader"]),
-                _parsed(stored["queues"]),
+                cls._parsed(stored["queues"]),
                 bool(stored["registered"]),
-                _parsed(stored.get("leaving", {})),
+                cls._parsed(stored.get("leaving", {})),
             )
         except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
             raise damaged_offset(stored) from None
 
+    @classmethod
+    def _parsed(cls, stored: Mapping[str, Any]) -> dict[str, P]:
+        return {str(name): cls.position.from_dict(str(name), each) for name, each in stored.items()}
 
-def _stored(positions: Mapping[str, Position]) -> dict[str, Any]:
+
+def _stored(positions: Mapping[str, Any]) -> dict[str, Any]:
     return {name: position.to_dict() for name, position in sorted(positions.items())}
 
 
-def _parsed(stored: Mapping[str, Any]) -> dict[str, Position]:
-    return {str(name): Position.from_dict(str(name), each) for name, each in stored.items()}
+@dataclass(frozen=True, slots=True)
+class Offset(QueryOffset[Position]):
+    """The positions of a query that reads queues of Warren."""
+
+    kind: ClassVar[str] = CLAIMS_KIND
+    position: ClassVar[Any] = Position
+
+    def moved(self, queues: Mapping[str, Position], leaving: Mapping[str, Position]) -> Offset:
+        """Return the offset of a registered reader with these positions."""
+        return replace(self, queues=dict(queues), registered=True, leaving=dict(leaving))
 
 
 # ------------------------------------------------------------------ of every kind
@@ -190,16 +202,6 @@ def damaged_offset(stored: Mapping[str, Any]) -> CheckpointError:
         f"the checkpoint's offset cannot be read: {_short(stored)}; it was changed or "
         "damaged; restore it, or delete the checkpoint to start over"
     )
-
-
-def check_same_queue(found: tuple[str, str], read: tuple[str, str]) -> None:
-    """Raise CheckpointError when vhost and queue of the checkpoint are not those that are read."""
-    if found != read:
-        raise CheckpointError(
-            f"the checkpoint is of queue {found[1]!r} in vhost {found[0]!r}, the query "
-            f"reads queue {read[1]!r} in vhost {read[0]!r}; one checkpoint serves one queue: give "
-            "this query its own checkpointLocation"
-        )
 
 
 def check_queues(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from pyspark_warren.claims.client import WarrenBroker
@@ -169,22 +171,17 @@ class QueueReader:
 
     # -------------------------------------------------------------- settling and opening
 
-    def step(self, start: Position, most: int, most_bytes: int) -> ReaderStep:
+    def step(
+        self, start: Position, most: int, most_bytes: int, end: Position | None = None
+    ) -> ReaderStep:
         """Return what to ask: to settle up to `start`, and to open the next claim of that much.
 
         most  0: no claim is opened
+        end   the claim is opened ahead, after that position; None: after `start`
         """
-        return self._step(start.number, start, most, most_bytes)
-
-    def step_ahead(self, start: Position, end: Position, most: int, most_bytes: int) -> ReaderStep:
-        """Return what to ask ahead: to settle up to `start`, and to open the claim after `end`."""
-        return self._step(start.number, end, most, most_bytes, ahead=True)
-
-    def _step(
-        self, upto: int, at: Position, most: int, most_bytes: int, ahead: bool = False
-    ) -> ReaderStep:
+        at = start if end is None else end
         most = self._bounded(at, most) if most else 0
-        settles = upto if upto > self._settled else 0
+        settles = start.number if start.number > self._settled else 0
         if settles or most:
             self._idle.sends(uses=most > 0)
         return ReaderStep(
@@ -196,7 +193,7 @@ class QueueReader:
             most,
             most_bytes,
             self._options.claim_ttl_ms,
-            ahead,
+            ahead=end is not None,
         )
 
     def taken(
@@ -609,25 +606,17 @@ class QueueReader:
         """Return the reader with that name; None: the queue does not know it."""
         return reader_of(self._broker.queue(self._queue), name)
 
-    def fencing(self, reader: str) -> _Fencing:
-        """Return a context that converts the client's Fenced to the connector's."""
-        return _Fencing(self._queue, reader)
-
-
-class _Fencing:
-    def __init__(self, queue: str, reader: str) -> None:
-        self._queue, self._reader = queue, reader
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, client_errors.Fenced):
+    @contextmanager
+    def fencing(self, reader: str) -> Iterator[None]:
+        """Convert the client's Fenced to the connector's."""
+        try:
+            yield
+        except client_errors.Fenced as fenced:
             raise FencedError(
-                f"another driver has taken over reader {self._reader!r} of queue "
+                f"another driver has taken over reader {reader!r} of queue "
                 f"{self._queue!r}: the same checkpoint or readerId is in use twice; stop "
                 "one of the queries, or give each its own checkpoint and readerId"
-            ) from error
+            ) from fenced
 
 
 def reader_of(found: Queue, name: str) -> Reader | None:

@@ -70,8 +70,7 @@ def _rounded_up(total: int, ready: Mapping[str, int], given: dict[str, int]) -> 
 class Selection:
     """The queues of the options `queue`, `queues` or `queuePattern`.
 
-    A pattern's names are matched by the broker, which counts the messages of those queues only, and
-    once more here: a node of an older version lists every queue.
+    A pattern's names are matched by the broker, which counts the messages of those queues only.
     """
 
     def __init__(self, options: Options) -> None:
@@ -105,9 +104,7 @@ class Selection:
             return self._counted(broker, self._names)
         # An exclusive queue is its connection's own: no other may read it.
         listed = {
-            queue.name: queue
-            for queue in broker.queues(self._pattern)
-            if self.selects(queue.name) and not queue.exclusive
+            queue.name: queue for queue in broker.queues(self._pattern) if not queue.exclusive
         }
         if len(listed) > SELECTED_MAX:
             raise OptionError(

@@ -18,7 +18,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, TypeAlias
+from functools import lru_cache, partial
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -82,14 +83,12 @@ class TokenSource:
         self._current: LoginToken | None = None
         self._retry_at = 0.0
 
-    @property
-    def ready(self) -> bool:
-        """Whether `token` would answer at once."""
-        return self._usable() is not None
-
     def at_once(self) -> LoginToken | None:
         """Return a token that is not due to be renewed; None: it would have to be asked for."""
-        return self._usable()
+        found, now = self._current, time.monotonic()
+        if found is None or found.expired:
+            return None
+        return found if now < found.renew_at or now < self._retry_at else None
 
     def token(self) -> LoginToken:
         """Return a token that is not due to be renewed; may take as long as the endpoint takes.
@@ -97,7 +96,7 @@ class TokenSource:
         raises  TokenError, OptionError: there is none; BrokerUnavailableError: not now
         """
         with self._lock:
-            found = self._usable()
+            found = self.at_once()
             if found is not None:
                 return found
             before = self._current
@@ -124,18 +123,29 @@ class TokenSource:
         if found is not None and found.text == text:
             self._current = None
 
-    def _usable(self) -> LoginToken | None:
-        found, now = self._current, time.monotonic()
-        if found is None or found.expired:
-            return None
-        return found if now < found.renew_at or now < self._retry_at else None
+    def ask(self, then: Callable[[LoginToken | WarrenSparkError], object]) -> threading.Thread:
+        """Ask for a token in a thread of its own, which gives `then` it, or why there is none."""
+
+        def asking() -> None:
+            found: LoginToken | WarrenSparkError
+            try:
+                found = self.token()
+            except WarrenSparkError as wrong:
+                found = wrong
+            except Exception as wrong:  # the thread's end: it is asked for again
+                log.exception("asking for a token")
+                found = BrokerUnavailableError(f"asking for a token: {type(wrong).__name__}")
+            then(found)
+
+        thread = threading.Thread(target=asking, name="warren-token", daemon=True)
+        thread.start()
+        return thread
 
 
 # ------------------------------------------------------------------ by options
 
 Login: TypeAlias = TokenClient | tuple[str, str] | None
 """What identifies a source of tokens: a client, or an option and a file; None: no tokens."""
-_sources: dict[Login, TokenSource] = {}
 _sources_lock = threading.Lock()
 
 
@@ -170,19 +180,15 @@ def token_source(options: Options) -> TokenSource | None:
     if login is None:
         return None
     with _sources_lock:
-        found = _sources.get(login)
-        if found is None:
-            while len(_sources) >= _SOURCES_MAX:
-                _sources.pop(next(iter(_sources)))
-            found = _sources[login] = TokenSource(_fetcher(login))
-        return found
+        return _source(login)
 
 
-def _fetcher(login: TokenClient | tuple[str, str]) -> Callable[[], LoginToken]:
+@lru_cache(maxsize=_SOURCES_MAX)
+def _source(login: TokenClient | tuple[str, str]) -> TokenSource:
     if isinstance(login, TokenClient):
-        return lambda: _of_endpoint(login)
+        return TokenSource(partial(_of_endpoint, login))
     option, path = login
-    return lambda: _of_file(path, option)
+    return TokenSource(partial(_of_file, path, option))
 
 
 def _of_endpoint(client: TokenClient) -> LoginToken:
@@ -297,68 +303,40 @@ class TokenSecrets:
         if now < self._ask_at or (self._asking is not None and self._asking.is_alive()):
             return
         self._ask_at = now + RENEW_RETRY_S
-        self._asking = threading.Thread(target=self._fetch, name="warren-token", daemon=True)
-        self._asking.start()
+        self._asking = self._source.ask(renewed)
 
-    def _fetch(self) -> None:
-        try:
-            self._source.token()
-        except WarrenSparkError as wrong:
-            log.warning("a connection's token is not renewed yet: %s", wrong)
-        except Exception:  # the thread's end: it is asked for again
-            log.exception("renewing a connection's token")
+
+def renewed(found: LoginToken | WarrenSparkError) -> LoginToken | None:
+    """Return the next token of a connection; None: there is none yet, which is logged."""
+    if isinstance(found, LoginToken):
+        return found
+    log.warning("a connection's token is not renewed yet: %s", found)
+    return None
 
 
 _USER_DEFAULT: Final = Address().user
-_USER_OF_FILE: Final = "oauth2"
-"""Given with a token of `tokenFile`: without a user the client would log in as ANONYMOUS."""
 
 
-class LoginAddress(NamedTuple):
-    """An address with the password of one connection.
+def login_address(options: Options) -> tuple[Address, TokenSource | None]:
+    """Return the address to connect to, with its password; or what gives tokens in its place.
 
-    token, source  where the password is a token: it, and what gives the next one
+    With a token, which itself says the user, one is given for the broker's log, perhaps none.
+    raises  OptionError, which never shows what was read
     """
-
-    address: Address
-    token: LoginToken | None = None
-    source: TokenSource | None = None
-
-
-def login_address(options: Options) -> LoginAddress:
-    """Return the address to connect to, with its password; a token may have to be asked for.
-
-    raises  OptionError, which never shows what was read; TokenError, BrokerUnavailableError
-    """
-    address = options.address()
     source = token_source(options)
-    if source is not None:
-        token = source.token()
-        return LoginAddress(address.with_credentials(_user(options), token.text), token, source)
-    return LoginAddress(address_with_password(options))
+    if source is None:
+        return address_with_password(options), None
+    user = (options.oauth_client_id or "") if options.user == _USER_DEFAULT else options.user
+    return options.address().with_credentials(user, ""), source
 
 
 def address_with_password(options: Options) -> Address:
     """Return the address to connect to, with its password."""
-    return options.address().with_credentials(None, _of_options(options))
-
-
-def address_for_tokens(options: Options) -> Address:
-    """Return the address to connect to with tokens, of which it has none."""
-    return options.address().with_credentials(_user(options) or _USER_OF_FILE, "")
+    file, variable = options.password_file, options.password_env
+    read = Secret("password", "password", None, file, variable).read()  # None: it is in the options
+    return options.address().with_credentials(None, read)
 
 
 def without_secrets(options: Options) -> Options:
     """Return the options for tasks that do not use the broker."""
     return replace(options, password="", oauth_client_secret=None)
-
-
-def _of_options(options: Options) -> str | None:
-    """Return the password of the file or variable; None: it is in the options."""
-    file, variable = options.password_file, options.password_env
-    return Secret("password", "password", None, file, variable).read()
-
-
-def _user(options: Options) -> str:
-    """Return the user to give with a token, which itself says the user: for the broker's log."""
-    return (options.oauth_client_id or "") if options.user == _USER_DEFAULT else options.user

@@ -48,14 +48,16 @@ def size_bytes(rows: EncodedRows) -> int:
 
 
 def _area_bytes(values: pa.BinaryArray) -> int:
-    offsets = _offsets(values)
+    offsets, _ = area_of(values)
     return offsets[len(values)] - offsets[0]
 
 
-def _offsets(values: pa.BinaryArray) -> memoryview:
-    """Return the array's offsets, count + 1 of them; they may start above 0."""
-    words = memoryview(values.buffers()[1]).cast("B").cast("i")
-    return words[values.offset : values.offset + len(values) + 1]
+def area_of(values: pa.BinaryArray) -> tuple[memoryview, memoryview]:
+    """Return the array's offsets, count + 1 of them, which may start above 0, and its data."""
+    _, offsets, data = values.buffers()
+    words = memoryview(offsets).cast("B").cast("i")
+    words = words[values.offset : values.offset + len(values) + 1]
+    return words, memoryview(data if data is not None else b"")
 
 
 def _sorted(rows: EncodedRows) -> EncodedRows:
@@ -79,26 +81,23 @@ def _used_routes(rows: EncodedRows) -> tuple[tuple[tuple[str, str], ...], pa.Arr
 
 def _block(rows: EncodedRows) -> bytes:
     routes, route_ids = _used_routes(rows)
+    properties, property_data = area_of(rows.properties)
+    bodies, body_data = area_of(rows.bodies)
     priorities: int | bytes = PRIORITY_DEFAULT
     if rows.priorities is not None:
         priorities = _column(rows.priorities, 1)
     return kernel.block_of_columns(
         count=len(rows),
-        properties_offsets=_offsets(rows.properties),
-        properties_data=_data(rows.properties),
-        body_offsets=_offsets(rows.bodies),
-        body_data=_data(rows.bodies),
+        properties_offsets=properties,
+        properties_data=property_data,
+        body_offsets=bodies,
+        body_data=body_data,
         routes=[(exchange.encode(), key.encode()) for exchange, key in routes],
         route_column=None if route_ids is None else _column(route_ids, 4),
         ttl_column=None if rows.ttls_ms is None else _column(rows.ttls_ms, 4),
         priorities=priorities,
         message_bytes_max=LARGEST_BODY_BYTES,  # the broker refuses what is above its own limit
     )
-
-
-def _data(values: pa.BinaryArray) -> memoryview:
-    buffer = values.buffers()[2]
-    return memoryview(buffer) if buffer is not None else memoryview(b"")
 
 
 def _column(values: pa.Array, width: int) -> bytes:

@@ -6,9 +6,21 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
+from warren_wire.amqp091.properties import NAMES
+
+HEADER_FIELDS: Final = {
+    "type": "string",
+    "string": "string",
+    "long": "bigint",
+    "double": "double",
+    "boolean": "boolean",
+    "binary": "binary",
+    "timestamp": "timestamp",
+    "json": "string",
+}
+"""The members of a typed header value; `type` says which of the others holds the value."""
 HEADERS_DDL: Final = (
-    "map<string, struct<type: string, string: string, long: bigint, double: double, "
-    "boolean: boolean, binary: binary, timestamp: timestamp, json: string>>"
+    f"map<string, struct<{', '.join(f'{name}: {ddl}' for name, ddl in HEADER_FIELDS.items())}>>"
 )
 MICROS_PER_SECOND: Final = 1_000_000
 """Of Spark's timestamps."""
@@ -38,22 +50,8 @@ COLUMNS: Final[dict[str, str]] = {
     "position": "struct<index: bigint, ordinal: bigint>",
 }
 """Every column of a source, with its Spark type, in order."""
-PROPERTY_COLUMNS: Final = frozenset(
-    {
-        "content_type",
-        "content_encoding",
-        "headers",
-        "delivery_mode",
-        "correlation_id",
-        "reply_to",
-        "expiration",
-        "message_id",
-        "timestamp",
-        "type",
-        "user_id",
-        "app_id",
-    }
-)
+PROPERTY_COLUMNS: Final = frozenset(NAMES).intersection(COLUMNS) - {"priority"}
+"""Columns that are made of a message's property list; a block has the priorities apart."""
 CORRUPT_DDL: Final = "binary"
 """The column that mode=PERMISSIVE adds: bytes that cannot be decoded, null otherwise."""
 CORRUPT_DEFAULT: Final = "_corrupt_record"

@@ -15,39 +15,34 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_warren.rows.columns import COLUMNS, HEADERS_DDL, MICROS_PER_SECOND
+from pyspark_warren.rows.columns import (
+    COLUMNS,
+    HEADER_FIELDS,
+    MICROS_PER_SECOND,
+)
 from pyspark_warren.rows.properties import NAMES, decode_properties
 from warren_wire import kernel
 from warren_wire.amqp091 import fields
 from warren_wire.errors import SyntaxRefused
 from warren_wire.kernel.property_columns import HEADER_KINDS
 
-_HEADER_VALUE: Final = pa.struct(
-    [
-        ("type", pa.string()),
-        ("string", pa.string()),
-        ("long", pa.int64()),
-        ("double", pa.float64()),
-        ("boolean", pa.bool_()),
-        ("binary", pa.binary()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("json", pa.string()),
-    ]
-)
-ARROW_TYPES: Final[dict[str, pa.DataType]] = {
-    name: {
-        "binary": pa.binary(),
-        "string": pa.string(),
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "boolean": pa.bool_(),
-        "timestamp": pa.timestamp("us", tz="UTC"),
-        HEADERS_DDL: pa.map_(pa.string(), _HEADER_VALUE),
-    }.get(ddl)
-    or pa.struct([("index", pa.int64()), ("ordinal", pa.int64())])
-    for name, ddl in COLUMNS.items()
+PLAIN_TYPES: Final[dict[str, pa.DataType]] = {
+    "binary": pa.binary(),
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
 }
-"""The Arrow type of every column of a source."""
+"""Arrow types by Spark type."""
+HEADER_VALUE: Final = pa.struct([(name, PLAIN_TYPES[ddl]) for name, ddl in HEADER_FIELDS.items()])
+ARROW_TYPES: Final[dict[str, pa.DataType]] = {
+    **{name: PLAIN_TYPES.get(ddl) for name, ddl in COLUMNS.items()},
+    "headers": pa.map_(pa.string(), HEADER_VALUE),
+    "position": pa.struct([("index", pa.int64()), ("ordinal", pa.int64())]),
+}
+"""The Arrow type of every column of a message."""
 HEADERS_TEXT: Final = pa.map_(pa.string(), pa.string())
 """The other type of the column headers."""
 _SECONDS_MAX: Final = (2**63 - 1) // MICROS_PER_SECOND
@@ -144,14 +139,14 @@ def _headers(column: Any, count: int) -> tuple[pa.MapArray, set[int]]:
         return _decoded_one_by_one(column, count)
     kinds = pa.Array.from_buffers(pa.uint8(), entries.total, [None, pa.py_buffer(entries.kinds)])
     members: list[pa.Array] = []
-    for member in _HEADER_VALUE:
+    for member in HEADER_VALUE:
         if member.name == "type":
             members.append(pa.array(HEADER_KINDS, pa.string()).take(kinds))
         elif member.name == "json":
             members.append(pa.nulls(entries.total, pa.string()))
         else:
             members.append(_member(member, entries, kinds))
-    values = pa.StructArray.from_arrays(members, fields=list(_HEADER_VALUE))
+    values = pa.StructArray.from_arrays(members, fields=list(HEADER_VALUE))
     names = pa.StringArray.from_buffers(
         entries.total, pa.py_buffer(entries.name_offsets), pa.py_buffer(entries.names)
     )

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_warren.errors import SchemaError
-from pyspark_warren.rows.columns import MICROS_PER_SECOND
-from pyspark_warren.rows.properties import HEADER_FIELDS, NAMES, encode_headers
+from pyspark_warren.rows.columns import HEADER_FIELDS, MICROS_PER_SECOND
+from pyspark_warren.rows.decode import HEADER_VALUE
+from pyspark_warren.rows.properties import NAMES, encode_headers
 from warren_wire import kernel
 from warren_wire.amqp091.fields import SHORT_STRING_BYTES_MAX
 from warren_wire.block.layout import PRIORITY_DEFAULT, PRIORITY_MAX
@@ -26,14 +27,6 @@ from warren_wire.kernel.property_columns import HEADER_KINDS
 
 _VOID: Final = HEADER_KINDS.index("void")
 _KINDS: Final = pa.array(HEADER_KINDS, pa.string())
-_MEMBER_TYPES: Final[dict[str, pa.DataType]] = {
-    **dict.fromkeys(("type", "string", "json"), pa.string()),
-    "long": pa.int64(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-}
-"""The types of a typed header value's members; `timestamp` has a time zone of the session."""
 
 
 def texts(column: pa.Array) -> kernel.Values:
@@ -118,13 +111,13 @@ def _plain_members(name: str, items: pa.Array) -> kernel.Members:
 
 def _typed_members(items: pa.StructArray) -> kernel.Members | None:
     """Return the values that a source gives, if each of them is of one of HEADER_KINDS."""
-    if tuple(field.name for field in items.type) != HEADER_FIELDS:
+    if [field.name for field in items.type] != list(HEADER_FIELDS):
         return None
     for field in items.type:
-        if field.name == "timestamp":
+        if field.name == "timestamp":  # with a time zone of the session
             if not pa.types.is_timestamp(field.type) or field.type.tz is None:
                 return None
-        elif field.type != _MEMBER_TYPES[field.name]:
+        elif field.type != HEADER_VALUE.field(field.name).type:
             return None
     there = pc.is_valid(items)
     kinds = pc.index_in(items.field("type"), value_set=_KINDS)

@@ -14,22 +14,14 @@ from collections.abc import Mapping
 from decimal import Decimal, DecimalException
 from typing import Any, Final
 
+from pyspark_warren.rows.columns import HEADER_FIELDS
 from warren_wire.amqp091 import fields, properties
 from warren_wire.amqp091.fields import Field
 from warren_wire.kernel.properties import SECTIONS
 
 NAMES: Final = properties.NAMES
-HEADER_FIELDS: Final = (
-    "type",
-    "string",
-    "long",
-    "double",
-    "boolean",
-    "binary",
-    "timestamp",
-    "json",
-)
-"""The members of a typed header value; `type` says which of the others holds the value."""
+_MEMBERS: Final = tuple(HEADER_FIELDS)[1:]
+"""Those that hold a value."""
 _KINDS: Final[dict[str, str]] = {
     **dict.fromkeys("bBsuIilL", "long"),
     "f": "double",
@@ -141,7 +133,7 @@ def _field(value: Any) -> Field:
 def _from_typed(value: Mapping[str, Any]) -> Field:
     kind = value.get("type")
     if kind is None:
-        present = [each for each in HEADER_FIELDS[1:] if value.get(each) is not None]
+        present = [each for each in _MEMBERS if value.get(each) is not None]
         kind = present[0] if present else "void"
     if kind == "void":
         return Field("V", None)
@@ -152,7 +144,7 @@ def _from_typed(value: Mapping[str, Any]) -> Field:
     if kind == "timestamp":
         return Field("T", _seconds(value["timestamp"]))
     if kind not in HEADER_FIELDS:
-        raise ValueError(f"header type {kind!r} is none of {', '.join(HEADER_FIELDS[1:])}")
+        raise ValueError(f"header type {kind!r} is none of {', '.join(_MEMBERS)}")
     return _field(value[kind])
 
 

@@ -23,8 +23,20 @@ from pyspark_warren.errors import (
     SchemaError,
     UnsupportedError,
 )
-from pyspark_warren.rows.columns import COLUMNS, CORRUPT_DDL, PROPERTY_COLUMNS, hint_of
-from pyspark_warren.rows.decode import ARROW_TYPES, HEADERS_TEXT, decode_columns, headers_as
+from pyspark_warren.rows.columns import (
+    COLUMNS,
+    CORRUPT_DDL,
+    PROPERTY_COLUMNS,
+    STATE_COLUMNS,
+    hint_of,
+)
+from pyspark_warren.rows.decode import (
+    ARROW_TYPES,
+    HEADERS_TEXT,
+    PLAIN_TYPES,
+    decode_columns,
+    headers_as,
+)
 from warren_wire.block.block import FORM_AMQP091, Block, BlockError
 
 ROWS_MAX: Final = 16_384
@@ -62,13 +74,14 @@ class ClaimedBlock:
         return cls(block, runs, queue)
 
 
-def check_columns(names: Sequence[str], corrupt: str | None = None) -> None:
+def check_columns(names: Sequence[str], corrupt: str | None = None, states: bool = False) -> None:
     """Raise SchemaError for a column that no message has.
 
     corrupt  the column for bytes that cannot be decoded; None: those are errors
+    states   columns of a message's state are known, too
     """
     for name in names:
-        if name not in COLUMNS and name != corrupt:
+        if name not in COLUMNS and name != corrupt and not (states and name in STATE_COLUMNS):
             raise SchemaError(f"unknown column {name!r}; {hint_of(name, COLUMNS)}")
     if corrupt is not None and corrupt not in names and PROPERTY_COLUMNS.intersection(names):
         raise _no_place(corrupt)
@@ -81,17 +94,15 @@ def _no_place(corrupt: str) -> SchemaError:
     )
 
 
-def check_schema(schema: pa.Schema, corrupt: str | None = None) -> None:
+def check_schema(schema: pa.Schema, corrupt: str | None = None, states: bool = False) -> None:
     """Raise SchemaError unless every column is known and of its type, or the other one it has.
 
     The body may be a string, and the values of headers may be.
     """
-    check_columns(schema.names, corrupt)
+    check_columns(schema.names, corrupt, states)
     for field in schema:
-        if field.name == corrupt:
-            wanted, ddl = pa.binary(), CORRUPT_DDL
-        else:
-            wanted, ddl = ARROW_TYPES[field.name], COLUMNS[field.name]
+        ddl = {**COLUMNS, **STATE_COLUMNS}.get(field.name, CORRUPT_DDL)
+        wanted = PLAIN_TYPES.get(ddl) or ARROW_TYPES[field.name]
         if field.type not in (wanted, _OTHER_TYPES.get(field.name, wanted)):
             raise SchemaError(
                 f"column {field.name}: the schema says {field.type}, it is "
@@ -103,48 +114,67 @@ def check_schema(schema: pa.Schema, corrupt: str | None = None) -> None:
 
 
 def to_arrow(piece: ClaimedBlock, schema: pa.Schema, corrupt: str | None = None) -> pa.RecordBatch:
-    """Make the columns that the schema names, one row per message, in the block's order.
-
-    corrupt  the column that takes what cannot be decoded, as bytes: a property list, a body, or
-             the one and then the other; None: such a message raises MalformedMessageError
-    """
-    if piece.block.form != FORM_AMQP091:
+    """Make the columns that the schema names, one row per message; `corrupt` as in `make_rows`."""
+    block = piece.block
+    if block.form != FORM_AMQP091:
         raise UnsupportedError(
             f"queue {piece.queue!r} holds messages published over AMQP 1.0; reading "
             "those is not supported by this version"
         )
+    return make_rows(
+        schema,
+        corrupt,
+        lambda: (block.properties_offsets, block.properties_data, block.count),
+        lambda field: _MAKERS[field.name](piece, field.type),
+        lambda row: place_text(piece.queue, *_place(piece, row)),
+    )
+
+
+def make_rows(
+    schema: pa.Schema,
+    corrupt: str | None,
+    lists: Callable[[], tuple[memoryview, memoryview, int]],
+    make: Callable[[pa.Field], pa.Array],
+    place: Callable[[int], str],
+) -> pa.RecordBatch:
+    """Make the columns that the schema names, in the order of the messages.
+
+    corrupt  the column that takes what cannot be decoded, as bytes: a property list, a body, or
+             the one and then the other; None: such a message raises MalformedMessageError
+    lists    returns offsets and data of the property lists, and how many there are
+    make     returns a column that is no property
+    place    returns where a message is, by the number of its row, for the error's text
+    """
     made: dict[str, pa.Array] = {}
     wanted = PROPERTY_COLUMNS.intersection(schema.names)
     if corrupt is not None and corrupt in schema.names:
         wanted = PROPERTY_COLUMNS
     if wanted:
-        made = _property_columns(piece, wanted, corrupt)
+        decoded = decode_columns(*lists(), wanted)
+        if corrupt is None and decoded.malformed:
+            row = decoded.malformed[0]
+            raise MalformedMessageError(
+                f"{place(row)}: the message's properties cannot be decoded: {decoded.why(row)}. "
+                "Read with mode=PERMISSIVE to get them as bytes in a column of their own "
+                "(columnNameOfCorruptRecord), or take the message from the queue by other means"
+            )
+        made = dict(decoded.columns)
+        if corrupt is not None:
+            made[corrupt] = decoded.refused()
     for field in schema:
         if field.name not in made:
-            made[field.name] = _MAKERS[field.name](piece, field.type)
-    fit_columns(made, schema, corrupt, lambda row: malformed_body(piece.queue, *_place(piece, row)))
-    return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
-
-
-def fit_columns(
-    made: dict[str, pa.Array], schema: pa.Schema, corrupt: str | None, refuse: Callable[[int], str]
-) -> None:
-    """Give body and headers the type that the schema says.
-
-    made    the columns; bodies that are not UTF-8 become null, and are in the column `corrupt`
-            then, after a property list that is there
-    corrupt None: such a body raises MalformedMessageError
-    refuse  returns its text, for the number of a row
-    """
+            made[field.name] = make(field)
     if "headers" in schema.names:
         made["headers"] = headers_as(made["headers"], schema.field("headers").type)
     if "body" in schema.names and schema.field("body").type == pa.string():
-        _decode_bodies(made, corrupt, refuse)
+        _decode_bodies(made, corrupt, place)
+    return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
 
 
 def _decode_bodies(
-    made: dict[str, pa.Array], corrupt: str | None, refuse: Callable[[int], str]
+    made: dict[str, pa.Array], corrupt: str | None, place: Callable[[int], str]
 ) -> None:
+    """Make texts of bodies; those that are not UTF-8 are null, and in the column `corrupt`."""
     bodies = made["body"]
     try:
         made["body"] = bodies.cast(pa.string())
@@ -157,7 +187,11 @@ def _decode_bodies(
             texts.append(raw.decode())
         except UnicodeDecodeError:
             if corrupt is None:
-                raise MalformedMessageError(refuse(row)) from None
+                raise MalformedMessageError(
+                    f"{place(row)}: the message's body is not UTF-8; read the column body as "
+                    "binary, or with mode=PERMISSIVE to get it as bytes in a column of their own "
+                    "(columnNameOfCorruptRecord)"
+                ) from None
             texts.append(None)
             refused[row] = (refused[row] or b"") + raw
     made["body"] = pa.array(texts, pa.string())
@@ -252,42 +286,9 @@ _MAKERS: Final[dict[str, Callable[[ClaimedBlock, pa.DataType], pa.Array]]] = {
 }
 
 
-# ------------------------------------------------------------------ properties
-
-
-def _property_columns(
-    piece: ClaimedBlock, wanted: frozenset[str], corrupt: str | None
-) -> dict[str, pa.Array]:
-    block = piece.block
-    decoded = decode_columns(block.properties_offsets, block.properties_data, block.count, wanted)
-    if corrupt is None and decoded.malformed:
-        row = decoded.malformed[0]
-        raise MalformedMessageError(
-            malformed(piece.queue, *_place(piece, row), decoded.why(row))
-        ) from None
-    columns = dict(decoded.columns)
-    if corrupt is not None:
-        columns[corrupt] = decoded.refused()
-    return columns
-
-
-def malformed(queue: str, index: int, ordinal: int, why: str) -> str:
-    """Return the text about a message with properties that cannot be decoded."""
-    return (
-        f"queue {queue!r}, position (index {index}, ordinal {ordinal}): the message's "
-        f"properties cannot be decoded: {why}. Read with mode=PERMISSIVE to get them as bytes "
-        "in a column of their own (columnNameOfCorruptRecord), or take the message from the "
-        "queue by other means"
-    )
-
-
-def malformed_body(queue: str, index: int, ordinal: int) -> str:
-    """Return the text about a message with a body that is to be a text and is none."""
-    return (
-        f"queue {queue!r}, position (index {index}, ordinal {ordinal}): the message's body is not "
-        "UTF-8; read the column body as binary, or with mode=PERMISSIVE to get it as bytes in a "
-        "column of their own (columnNameOfCorruptRecord)"
-    )
+def place_text(queue: str, index: int, ordinal: int) -> str:
+    """Return where a message is, for an error's text."""
+    return f"queue {queue!r}, position (index {index}, ordinal {ordinal})"
 
 
 def _place(piece: ClaimedBlock, row: int) -> tuple[int, int]:

@@ -8,38 +8,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from pyspark_warren.errors import BrokerRefusedError, SchemaError
+from pyspark_warren.errors import BrokerRefusedError
 from pyspark_warren.rows.columns import STATE_COLUMNS
-from pyspark_warren.rows.rows import ClaimedBlock, check_columns, check_schema, to_arrow
+from pyspark_warren.rows.rows import ClaimedBlock, to_arrow
 from warren.views import ViewedBlock
 from warren_wire.amqp10.viewed import Row, ViewHead
 from warren_wire.block.block import encode
 from warren_wire.message_states import CLAIMED, DEAD, HELD, STATES
-
-_TIME: Final = pa.timestamp("us", tz="UTC")
-ARROW_TYPES: Final = {"string": pa.string(), "bigint": pa.int64(), "timestamp": _TIME}
-"""The Arrow types of the columns of states, by their Spark type."""
-
-
-def check_view_schema(schema: pa.Schema, corrupt: str | None) -> None:
-    """Raise SchemaError unless every column is a message's or a state's, and of its type."""
-    check_schema(_of_messages(schema), corrupt)
-    for field in schema:
-        ddl = STATE_COLUMNS.get(field.name)
-        if ddl is not None and field.type != ARROW_TYPES[ddl]:
-            raise SchemaError(
-                f"column {field.name}: the schema says {field.type}, it is {ddl}; say that, and "
-                "cast it after reading"
-            )
-
-
-def check_view_columns(names: list[str], corrupt: str | None) -> None:
-    """Raise SchemaError for a column that neither a message nor a state has."""
-    check_columns([name for name in names if name not in STATE_COLUMNS], corrupt)
-
-
-def _of_messages(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field for field in schema if field.name not in STATE_COLUMNS])
 
 
 def viewed_rows(
@@ -56,7 +31,8 @@ def viewed_rows(
         empty = [b""] * sum(sizes)
         data = memoryview(encode(empty, empty, (b"", b"")))
     piece = ClaimedBlock.decode(data, [row[2:7] for row in head.rows], queue)
-    messages = to_arrow(piece, _of_messages(schema), corrupt)
+    of_messages = pa.schema([field for field in schema if field.name not in STATE_COLUMNS])
+    messages = to_arrow(piece, of_messages, corrupt)
     run_of = array("i")
     for run, size in enumerate(sizes):
         run_of.extend(array("i", (run,)) * size)

@@ -179,14 +179,11 @@ def _begun_again(directory: Path, found: dict[str, Any], query: str | None) -> b
 def _noted(directory: Path) -> dict[str, Any] | None:
     try:
         stored = json.loads((directory / IDENTITY_FILE).read_text(encoding="utf-8"))
-        # Notes without the query's id have None for what was left out, defaults or not.
-        complete = "query" in stored
-        identity = dict(stored["identity"]).items()
         return {
             "batch": int(stored["batch"]),
-            "identity": {name: one for name, one in identity if complete or one is not None},
-            "query": stored.get("query"),
-            "begun": stored.get("begun"),
+            "identity": dict(stored["identity"]),
+            "query": stored["query"],
+            "begun": stored["begun"],
         }
     except FileNotFoundError:
         return None

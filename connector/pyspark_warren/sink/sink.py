@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -88,11 +89,11 @@ WRITES = "spark-write"
 """The sink of writes without a sinkId; each is a run."""
 
 
+@dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
     """The commit message of a task's attempt, sent to the driver."""
 
-    def __init__(self, part: WrittenPart) -> None:
-        self.part = part
+    part: WrittenPart
 
 
 class _Sink:

@@ -37,16 +37,14 @@ class Run:
         return Run([self.numbers[i] for i in kept], rows, size_bytes(rows))
 
 
+@dataclass(slots=True)
 class _Sent:
     """A run on the channel: its first delivery tag, and which of its rows are unconfirmed."""
 
-    __slots__ = ("first_tag", "left", "run", "unconfirmed")
-
-    def __init__(self, run: Run, first_tag: int) -> None:
-        self.run = run
-        self.first_tag = first_tag
-        self.left = len(run.numbers)
-        self.unconfirmed = bytearray(b"\1" * self.left)
+    run: Run
+    first_tag: int
+    left: int
+    unconfirmed: bytearray
 
     def confirm(self, first: int, last: int) -> int:
         """Confirm the rows first <= i < last; return how many were not yet."""
@@ -87,9 +85,10 @@ class Window:
     def send(self, run: Run) -> None:
         """Give the next delivery tags to the rows of a run."""
         assert len(run.numbers) == len(run.rows) > 0, run
-        self._sent.append(_Sent(run, self._next_tag))
-        self._next_tag += len(run.numbers)
-        self.rows += len(run.numbers)
+        rows = len(run.numbers)
+        self._sent.append(_Sent(run, self._next_tag, rows, bytearray(b"\1" * rows)))
+        self._next_tag += rows
+        self.rows += rows
         self.size_bytes += run.size_bytes
 
     def confirm(self, tag: int, multiple: bool) -> int:

@@ -165,15 +165,12 @@ def _gaps(files: Iterable[SpoolFile], settled: int, end: int) -> Iterable[tuple[
         yield at, end
 
 
-def stretches(
-    place: SpoolPlace, reader: str, lane: str, start: int, end: int, accept_loss: bool = False
-) -> list[Stretch]:
+def stretches(place: SpoolPlace, reader: str, lane: str, start: int, end: int) -> list[Stretch]:
     """Return where the rows start <= position < end are.
 
     The same positions give the same rows for as long as they are not settled.
-    accept_loss  return what there is
-    raises       SpoolLostError, SpoolError; CheckpointBehindError when the rows are settled, which
-                 are those of a batch that the checkpoint does not have as committed
+    raises  SpoolLostError, SpoolError; CheckpointBehindError when the rows are settled, which are
+            those of a batch that the checkpoint does not have as committed
     """
     folder = LaneFolder(place, reader, lane, accept_loss=True)
     before: Mapping[str, int] = {}
@@ -186,7 +183,7 @@ def stretches(
             if not missing or found.listing.sizes == before:
                 break
             before = found.listing.sizes
-    if missing and not accept_loss:
+    if missing:
         if missing[0][0] < found.settled:
             raise CheckpointBehindError(folder.behind(found.settled, start))
         raise SpoolLostError(folder.lost(missing))

@@ -7,9 +7,9 @@ import json
 import logging
 import secrets
 from array import array
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,7 +48,6 @@ class LaneUse:
                          least twice the prefetch
     seen                 the highest position that the checkpoint's offsets name
     acked_when_spooled   ackMode=spool: rows are acknowledged before they are settled
-    accept_loss          continue although rows are missing
     decided              single rows of which something is decided
     known                a checkpoint names the reader, so its spool was described before
     """
@@ -58,7 +57,6 @@ class LaneUse:
     keep: int = KEEP_IDENTITIES
     seen: int = 0
     acked_when_spooled: bool = False
-    accept_loss: bool = False
     decided: DecidedRows = NONE_DECIDED
     known: bool = False
 
@@ -98,7 +96,7 @@ class LaneWriter:
         raises  FencedError, SpoolError, SpoolLostError; CheckpointBehindError before anything is
                 taken over
         """
-        folder = LaneFolder(place, reader, lane, use.accept_loss)
+        folder = LaneFolder(place, reader, lane, accept_loss=False)
         with place.named("taking over"):
             if use.known:
                 _check_is_there(place, reader)
@@ -115,10 +113,7 @@ class LaneWriter:
                 raise
             if files.end < use.seen:
                 _check_owner(folder, epoch)
-                if not use.accept_loss:
-                    raise SpoolLostError(folder.lost([(files.end, use.seen)]))
-                log.warning("%s; continuing after them", folder.lost([(files.end, use.seen)]))
-                files = _moved(files, use.seen)
+                raise SpoolLostError(folder.lost([(files.end, use.seen)]))
             writer = cls(folder, use, epoch, files)
             writer._remember(files)
             # The order counts: see "Taking over" in the package's text.
@@ -312,17 +307,15 @@ class LaneWriter:
                 f"{self._broken}"
             )
 
-    def _breaking(self, doing: str) -> Any:
-        return _Breaking(self, doing)
-
-    def fail(self, why: str) -> None:
-        """Do nothing more under this epoch."""
-        self._broken = self._broken or why
-
-    @property
-    def folder(self) -> LaneFolder:
-        """The lane's folder."""
-        return self._folder
+    @contextlib.contextmanager
+    def _breaking(self, doing: str) -> Iterator[None]:
+        """Name errors, and break the writer when there is one."""
+        with self._folder.place.named(doing):
+            try:
+                yield
+            except BaseException as wrong:
+                self._broken = self._broken or f"{doing}: {wrong}"
+                raise
 
 
 def _filled(data: bytes) -> Fill:
@@ -330,23 +323,6 @@ def _filled(data: bytes) -> Fill:
         sink.write(data)
 
     return fill
-
-
-class _Breaking:
-    """Names errors, and breaks the writer when there is one."""
-
-    def __init__(self, writer: LaneWriter, doing: str) -> None:
-        self._writer = writer
-        self._doing = doing
-        self._named = writer.folder.place.named(doing)
-
-    def __enter__(self) -> None:
-        self._named.__enter__()
-
-    def __exit__(self, kind: Any, wrong: Any, trace: Any) -> None:
-        if wrong is not None:
-            self._writer.fail(f"{self._doing}: {wrong}")
-        self._named.__exit__(kind, wrong, trace)
 
 
 def _check_owner(folder: LaneFolder, epoch: Epoch) -> None:
@@ -433,13 +409,6 @@ def _without_torn(folder: LaneFolder, files: LaneFiles, use: LaneUse) -> LaneFil
     end = max(last.first, files.settled)
     stale = (*files.stale, last.name)
     return LaneFiles(files.files[:-1], files.marks, files.settled, end, stale, files.listing)
-
-
-def _moved(files: LaneFiles, seen: int) -> LaneFiles:
-    """Continue at a position that the spool has no rows for: what is missing counts as settled."""
-    assert files.end < seen, (files.end, seen)
-    stale = (*files.stale, *(file.name for file in files.files))
-    return LaneFiles((), files.marks, seen, seen, stale, files.listing)
 
 
 def _clean(folder: LaneFolder, epoch: Epoch, files: LaneFiles) -> None:

@@ -10,12 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 from pyspark_warren.errors import BrokerUnavailableError, WarrenSparkError
 from pyspark_warren.options.options import Options
 from pyspark_warren.spool.search import Decided
-from pyspark_warren.spool.stdio import failure_of, read_lines, task_line, write_line
+from pyspark_warren.spool.stdio import ReceiverTask, failure_of, read_lines, write_line
 
 log = logging.getLogger("pyspark_warren")
 
@@ -210,9 +211,10 @@ class Lane:
         self._process = process
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
         seen = max(self._seen, self._settled, self.end)
-        self._tell(
-            task_line(self._options, self._reader, self.name, seen, self._may_ack, self._decided)
+        task = ReceiverTask(
+            self._options, self._reader, self.name, seen, self._may_ack, self._decided
         )
+        self._tell(asdict(task))
         if self._settled:
             self._tell_settled()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
 
-from pyspark_warren.claims.offset import OFFSET_FORM, SPOOL_KIND, check_form, damaged_offset
+from pyspark_warren.claims.offset import SPOOL_KIND, QueryOffset
 from pyspark_warren.claims.plan import SLICES_MAX, edges, slices_of
 from pyspark_warren.spool.layout import Stretch
 from pyspark_warren.spool.search import NO_SEARCH, Part, Search
@@ -64,18 +64,14 @@ class SpoolPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class SpoolOffset:
-    """The positions of a query, by queue.
+class SpoolOffset(QueryOffset[SpoolPosition]):
+    """The positions of a query with spools.
 
-    reader      the reader's name; where there are several queues, in each it has that name and a
-                digest of the queue's
-    registered  False only for the offset of a reader that no checkpoint knows yet
+    Where there are several queues, in each the reader has its name and a digest of the queue's.
     """
 
-    vhost: str
-    reader: str
-    queues: Mapping[str, SpoolPosition] = field(default_factory=dict)
-    registered: bool = True
+    kind: ClassVar[str] = SPOOL_KIND
+    position: ClassVar[Any] = SpoolPosition
 
     def of(self, queue: str, several: bool) -> SpoolPosition:
         """Return the position in a queue; the first one where there is none yet."""
@@ -86,31 +82,6 @@ class SpoolOffset:
     def at(self, queues: Mapping[str, SpoolPosition]) -> SpoolOffset:
         """Return the offset with these positions, registered."""
         return replace(self, queues={**self.queues, **queues}, registered=True)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the stored form. Keys are sorted, because Spark compares offsets as text."""
-        return {
-            "kind": SPOOL_KIND,
-            "queues": {name: each.to_dict() for name, each in sorted(self.queues.items())},
-            "reader": self.reader,
-            "registered": self.registered,
-            "version": OFFSET_FORM,
-            "vhost": self.vhost,
-        }
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> SpoolOffset:
-        """Parse the stored form of a checkpoint; raises CheckpointError."""
-        check_form(stored, SPOOL_KIND)
-        try:
-            queues = {
-                str(name): SpoolPosition.from_dict(str(name), each)
-                for name, each in stored["queues"].items()
-            }
-            names = str(stored["vhost"]), str(stored["reader"])
-            return cls(*names, queues, bool(stored["registered"]))
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise damaged_offset(stored) from None
 
 
 @dataclass(frozen=True, slots=True)

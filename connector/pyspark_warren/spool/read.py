@@ -8,11 +8,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from pyspark_warren.errors import MalformedMessageError
 from pyspark_warren.rows.columns import PROPERTY_COLUMNS
-from pyspark_warren.rows.decode import decode_columns
 from pyspark_warren.rows.properties import decode_properties
-from pyspark_warren.rows.rows import ROWS_MAX, fit_columns, malformed, malformed_body
+from pyspark_warren.rows.rows import ROWS_MAX, make_rows, place_text
 from pyspark_warren.spool.files import read_stretch
 from pyspark_warren.spool.giving_up import give_up
 from pyspark_warren.spool.offset import SpoolSlice
@@ -65,46 +63,28 @@ class DeliveredRows:
     queue: str
 
     def to_arrow(self, schema: pa.Schema, corrupt: str | None) -> pa.RecordBatch:
-        """Make the columns that the schema names; `corrupt` as in `read_spooled`."""
-        wanted = PROPERTY_COLUMNS.intersection(schema.names)
-        if corrupt is not None and corrupt in schema.names:
-            wanted = PROPERTY_COLUMNS
-        made: dict[str, pa.Array] = self._decoded(wanted, corrupt) if wanted else {}
-        for field in schema:
-            if field.name not in made:
-                made[field.name] = self._column(field)
-        fit_columns(
-            made,
+        """Make the columns that the schema names; `corrupt` as in `rows.make_rows`."""
+        return make_rows(
             schema,
             corrupt,
-            lambda row: malformed_body(self.queue, self.positions[row], self.ordinal),
+            self._lists,
+            self._column,
+            lambda row: place_text(self.queue, self.positions[row], self.ordinal),
         )
-        return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
 
     def pieces(self, schema: pa.Schema, corrupt: str | None) -> tuple[pa.RecordBatch, ...]:
         """Return the rows in one piece."""
         return (self.to_arrow(schema, corrupt),)
 
-    def _decoded(self, wanted: frozenset[str], corrupt: str | None) -> dict[str, pa.Array]:
+    def _lists(self) -> tuple[memoryview, memoryview, int]:
         lists = self.stored.column("properties")
         _, words, data = lists.buffers()
         offsets = memoryview(words).cast("B").cast("I")
-        found = decode_columns(
+        return (
             offsets[lists.offset : lists.offset + len(lists) + 1],
             memoryview(data if data is not None else b"").cast("B"),
             len(lists),
-            wanted,
         )
-        columns = dict(found.columns)
-        if corrupt is not None:
-            columns[corrupt] = found.refused()
-        elif found.malformed:
-            row = found.malformed[0]
-            why = found.why(row)
-            raise MalformedMessageError(
-                malformed(self.queue, self.positions[row], self.ordinal, why)
-            )
-        return columns
 
     def _column(self, field: pa.Field) -> pa.Array:
         rows = self.stored.num_rows

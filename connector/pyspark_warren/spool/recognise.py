@@ -35,6 +35,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
+from pyspark_warren.rows.blocks import area_of
 from pyspark_warren.rows.properties import decode_properties
 from pyspark_warren.spool.layout import IDENTITY_BYTES
 from pyspark_warren.spool.search import NONE_DECIDED, PASSED, RELEASED, DecidedRows
@@ -69,8 +70,8 @@ def identities_of(batch: pa.RecordBatch) -> bytes:
     is a message id. Headers are left out when there is a message id. Otherwise those that brokers
     change are left out, and the others are sorted, because RabbitMQ sorts them where it adds one.
     """
-    bodies, body_data = _area(batch.column("body"))
-    lists, list_data = _area(batch.column("properties"))
+    bodies, body_data = area_of(batch.column("body"))
+    lists, list_data = area_of(batch.column("properties"))
     routes = _routes(batch)
     found: list[bytes] = []
     lasting: dict[bytes, bytes] = {}
@@ -89,14 +90,6 @@ def identities_of(batch: pa.RecordBatch) -> bytes:
         add(blake2b(whole, digest_size=_DIGEST_BYTES).digest())
         add(_WITH_ID if flags & _MESSAGE_ID else _WITHOUT_ID)
     return join(found)
-
-
-def _area(values: pa.BinaryArray) -> tuple[memoryview, memoryview]:
-    """Return the array's count + 1 offsets and its data."""
-    _, offsets, data = values.buffers()
-    words = memoryview(offsets).cast("B").cast("i")
-    words = words[values.offset : values.offset + len(values) + 1]
-    return words, memoryview(data if data is not None else b"")
 
 
 def _routes(batch: pa.RecordBatch) -> Sequence[bytes]:

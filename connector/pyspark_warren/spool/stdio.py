@@ -21,9 +21,11 @@ The end of the driver's lines (it closed them, or died in whatever way) ends the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import IO, Any, Final
+
+import msgspec
 
 from pyspark_warren import errors
 from pyspark_warren.options.options import Options
@@ -34,17 +36,8 @@ STDIO_LINE_BYTES_MAX: Final = 1 << 20
 SAID_TEXT_MAX: Final = 4000
 _CONDITIONS: Final = {
     kind.condition: kind
-    for kind in (
-        errors.BrokerRefusedError,
-        errors.BrokerUnavailableError,
-        errors.CheckpointBehindError,
-        errors.FencedError,
-        errors.OptionError,
-        errors.SpoolError,
-        errors.SpoolLostError,
-        errors.TokenError,
-        errors.UnsupportedError,
-    )
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.WarrenSparkError)
 }
 
 
@@ -70,38 +63,26 @@ def read_lines(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
         yield said
 
 
-def task_line(
-    options: Options,
-    reader: str,
-    lane: str,
-    seen: int,
-    may_ack: bool,
-    decided: Sequence[Decided] = (),
-) -> dict[str, Any]:
-    """Return the first line for a receiver.
+@dataclass(frozen=True, slots=True)
+class ReceiverTask:
+    """The driver's first line.
 
     seen     the highest position that the checkpoint names
     may_ack  the reader's name is in the checkpoint
     decided  single rows of which something is decided
     """
-    return {
-        "options": asdict(options),
-        "reader": reader,
-        "lane": lane,
-        "seen": seen,
-        "may_ack": may_ack,
-        "decided": decided,
-    }
 
+    options: Options
+    reader: str
+    lane: str
+    seen: int
+    may_ack: bool
+    decided: tuple[Decided, ...] = ()
 
-def options_of(task: Mapping[str, Any]) -> Options:
-    """Return the options of a task line."""
-    given = dict(task["options"])
-    given["hosts"] = tuple((str(host), int(port)) for host, port in given["hosts"])
-    given["given"] = tuple(given["given"])
-    names = {each.name for each in fields(Options)}
-    assert set(given) == names, names.symmetric_difference(given)
-    return Options(**given)
+    @classmethod
+    def read(cls, line: Mapping[str, Any]) -> ReceiverTask:
+        """Parse the line, which `asdict` has made."""
+        return msgspec.convert(line, cls)
 
 
 def failure_line(wrong: errors.WarrenSparkError) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -20,35 +20,15 @@ Fill = Callable[[pa.NativeFile], None]
 """Writes a file's content into a stream."""
 
 
-class Store(Protocol):
-    """What the spool needs of a file system. Paths have `/` between folders.
-
-    raises  OSError or pa.ArrowException from every method
-    """
-
-    @property
-    def whole(self) -> bool:
-        """Whether a file appears with all its content, also when its writer is killed."""
-
-    def make(self, folder: str) -> None:
-        """Create a folder with those above it, durable."""
-
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the files of a folder with their sizes, of none when there is no folder."""
-
-    def write(self, folder: str, name: str, fill: Fill) -> None:
-        """Write a file; durable on return."""
-
-    def open(self, path: str) -> pa.NativeFile:
-        """Open a file for reading at any place."""
-
-    def remove(self, path: str) -> None:
-        """Remove a file; one that is not there is no error."""
-
-
 @dataclass(frozen=True)
 class LocalStore:
-    """A local directory, with what a crash of the machine needs: synced files, synced folders."""
+    """A local directory, with what a crash of the machine needs: synced files, synced folders.
+
+    Paths have `/` between folders.
+
+    whole   a file appears with all its content, also when its writer is killed
+    raises  OSError or pa.ArrowException from every method
+    """
 
     whole: bool = True
 
@@ -64,7 +44,7 @@ class LocalStore:
             _sync_folder(str(new.parent))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the files of a folder with their sizes."""
+        """Return the files of a folder with their sizes; none when there is no folder."""
         found = {}
         try:
             with os.scandir(folder) as entries:
@@ -94,7 +74,7 @@ class LocalStore:
         return pa.memory_map(path, "r")
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
+        """Remove a file; one that is not there is no error."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
@@ -114,7 +94,7 @@ _APPEARS_WHOLE: Final = ("s3", "gcs")
 
 @dataclass(frozen=True)
 class ArrowStore:
-    """A file system of pyarrow. Object stores show a file when it is whole."""
+    """A file system of pyarrow, as `LocalStore`. Object stores show a file when it is whole."""
 
     fs: arrow_fs.FileSystem
 
@@ -149,6 +129,9 @@ class ArrowStore:
         """Remove a file."""
         with contextlib.suppress(FileNotFoundError):
             self.fs.delete_file(path)
+
+
+Store: TypeAlias = LocalStore | ArrowStore
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -30,21 +31,21 @@ _LOOK_ROUNDS_MAX: Final = 200
 _RETRY_S: Final = 0.2
 
 
+@dataclass(slots=True)
 class _Seen:
     """What a look has received."""
 
-    def __init__(self, queue: str) -> None:
-        self._queue = queue
-        self.lowest: int | None = None
-        self.highest = -1
-        self.count = 0
-        self.size_bytes = 0
-        self.tag = 0
+    queue: str
+    lowest: int | None = None
+    highest: int = -1
+    count: int = 0
+    size_bytes: int = 0
+    tag: int = 0
 
     def add(self, taken: Deliveries) -> None:
         """Take note of messages."""
         if taken.count:
-            offsets = offsets_of(taken, self._queue)
+            offsets = offsets_of(taken, self.queue)
             self.lowest = min(offsets) if self.lowest is None else min(self.lowest, *offsets)
             self.highest = max(self.highest, *offsets)
             self.count += taken.count
@@ -78,13 +79,13 @@ class StreamEnds:
         """Return the offset after the last message; None: nothing comes."""
         return self._end(LAST, wait_s)
 
-    def end_beyond(self, at: int, wait_s: float = EMPTY_S) -> int | None:
+    def end_beyond(self, at: int) -> int | None:
         """Return an offset after `at` before which there is a message, the end if possible.
 
         The latest chunk delivers nothing where it has only compressed batches of the stream
         protocol, which brokers pass over; what lies before it is read all the same.
         """
-        end = self.end(wait_s)
+        end = self.end()
         return self.end_after_silence(at) if end is None else end
 
     def end_after_silence(self, at: int) -> int | None:

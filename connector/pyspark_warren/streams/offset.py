@@ -10,10 +10,10 @@ from pyspark_warren.claims.offset import (
     OFFSET_FORM,
     STREAM_KIND,
     check_form,
-    check_same_queue,
     damaged_offset,
 )
 from pyspark_warren.claims.plan import SLICES_MAX, edges, slices_of
+from pyspark_warren.errors import CheckpointError
 from pyspark_warren.options.specs import OFFSET_MAX
 
 
@@ -64,7 +64,12 @@ class StreamOffset:
 
     def check_is_of(self, vhost: str, queue: str) -> None:
         """Raise CheckpointError when the checkpoint was written for another queue."""
-        check_same_queue((self.vhost, self.queue), (vhost, queue))
+        if (self.vhost, self.queue) != (vhost, queue):
+            raise CheckpointError(
+                f"the checkpoint is of queue {self.queue!r} in vhost {self.vhost!r}, the query "
+                f"reads queue {queue!r} in vhost {vhost!r}; one checkpoint serves one queue: give "
+                "this query its own checkpointLocation"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from connector.amqp.spooling import with_id
 from connector.amqp.stepping import Disk, SteppingStore
 from pyspark_warren.options.options import parse_options
 from pyspark_warren.spool import queue_spool
-from pyspark_warren.spool.consumer import SpoolConsumer
 from pyspark_warren.spool.driver import SpoolDriver
 from pyspark_warren.spool.files import read_stretch
 from pyspark_warren.spool.giving_up import give_up
@@ -27,6 +26,7 @@ from pyspark_warren.spool.lane import LaneUse, LaneWriter
 from pyspark_warren.spool.lanes import LaneCounts
 from pyspark_warren.spool.offset import SpoolOffset, SpoolSlice
 from pyspark_warren.spool.queue_spool import QueueSpool
+from pyspark_warren.spool.receiver_process import SpoolConsumer
 from pyspark_warren.spool.search import Decided, DecidedRows
 from pyspark_warren.spool.store import SpoolPlace
 from warren_wire.amqp091.properties import NONE

@@ -10,8 +10,8 @@ import pytest
 
 from connector.amqp.poison_world import PoisonSpoolWorld
 from pyspark_warren.errors import OptionError
-from pyspark_warren.spool.consumer import Unacknowledged
 from pyspark_warren.spool.giving_up import Tried, Tries, give_up, given_up_file
+from pyspark_warren.spool.receiver_process import Unacknowledged
 from pyspark_warren.spool.search import NO_SEARCH, Decided, DecidedRows, Part, Search
 
 

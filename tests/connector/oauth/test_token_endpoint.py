@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pyspark_warren.login import endpoint as token_endpoint
 from pyspark_warren.login.endpoint import TokenClient, request_token
 from pyspark_warren.login.tokens import login_of, token_source
 from pyspark_warren.options.options import Options, for_broker, parse_options
-from pyspark_warren.spool.stdio import options_of, task_line
+from pyspark_warren.spool.stdio import ReceiverTask
 from tests.certificates import Authority
 from tests.patience import PATIENCE_S, TooSlow, with_time_enough
 from tests.signing_key import CLIENT, SigningKey
@@ -125,8 +126,8 @@ def test_with_a_file_the_secret_is_in_no_option_and_is_read_for_each_token(
 
 def test_options_of_tokens_reach_the_receiver(endpoint: TokenEndpoint) -> None:
     options = read(**endpoint.options(oauthScope="a"))
-    line = json.loads(json.dumps(task_line(options, "r", "0", 0, False)))
-    assert login_of(options_of(line)) == login_of(options)
+    line = json.loads(json.dumps(asdict(ReceiverTask(options, "r", "0", 0, False))))
+    assert login_of(ReceiverTask.read(line).options) == login_of(options)
 
 
 # ------------------------------------------------------------------ the request

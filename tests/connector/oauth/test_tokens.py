@@ -74,12 +74,12 @@ def test_a_token_is_used_until_it_is_due_and_then_replaced(clock: Clock) -> None
         return made[-1]
 
     source = TokenSource(fetch)
-    assert not source.ready
-    assert source.token().text == "t0" and source.ready
+    assert source.at_once() is None
+    assert source.token().text == "t0" and source.at_once()
     clock.now += 74
     assert source.token().text == "t0"
     clock.now += 2
-    assert not source.ready
+    assert source.at_once() is None
     assert source.token().text == "t1"
 
 
@@ -219,7 +219,7 @@ def test_a_token_that_a_broker_refused_was_used_for_the_rest_of_its_life(
     session._not_opened(
         None, ProbableAuthenticationError("ConnectionClosedByBroker: (403) 'ACCESS_REFUSED'")
     )
-    assert isinstance(ended[0], BrokerRefusedError) and not source.ready
+    assert isinstance(ended[0], BrokerRefusedError) and source.at_once() is None
 
     class Refusing:
         def __init__(self, host: object, address: Address, *more: object) -> None:
@@ -235,7 +235,7 @@ def test_a_token_that_a_broker_refused_was_used_for_the_rest_of_its_life(
     assert used[2:] == ["third", "fourth"]
     source.token()
     source.forget("another one's")
-    assert source.ready
+    assert source.at_once()
 
 
 def test_a_file_is_read_again(clock: Clock, tmp_path: Path) -> None:
