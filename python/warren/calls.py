@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from warren.connection import Connection
-from warren.errors import PeerError, UsageError
+from warren.errors import PeerError, UsageError, WarrenError
 from warren.wire import Request
 from warren_wire.admin.queues import QueueInfo
 from warren_wire.admin.requests import AdminRequest, answer_type, written
@@ -36,6 +36,17 @@ class AdminCalls:
             method, path, body, timeout_s=timeout_s, is_answer=is_answer
         )
         return converted(request, answer)
+
+    def ask_each(self, asked: Sequence[Sequence[AdminRequest[Any]]]) -> list[list[Any]]:
+        """Make sequences of requests in one round trip; see `Connection.request_each`."""
+        written = [[path_and_body(one) for one in each] for each in asked]
+        return [
+            [
+                answer if isinstance(answer, WarrenError) else converted(one, answer)
+                for one, answer in zip(each, answers, strict=False)
+            ]
+            for each, answers in zip(asked, self.connection.request_each(written), strict=True)
+        ]
 
 
 def call(kind: Callable[P, AdminRequest[T]]) -> Callable[Concatenate[AdminCalls, P], T]:

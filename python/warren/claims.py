@@ -13,12 +13,9 @@ from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-import msgspec
-
-from warren.calls import AdminCalls, path_and_body
+from warren.calls import AdminCalls
 from warren.connection import Connection
 from warren.errors import PeerError, Unavailable, UsageError, WarrenError
-from warren.wire import Request
 from warren_wire.admin import claims as m
 from warren_wire.amqp10.addresses import area_words
 from warren_wire.amqp10.fetched import Run, decode_piece
@@ -280,31 +277,31 @@ def take_steps(
     returns  for each what was done, or why not: claims that it would open are not open then, unless
              they were before. One that failed does not keep the others from their answers
     """
-    answers = connection.request_each([_requests(connection, step) for step in steps])
-    return [_taken(step, answer) for step, answer in zip(steps, answers, strict=True)]
+    asked = [_requests(connection, step) for step in steps]
+    return [
+        _taken(step, answers)
+        for step, answers in zip(steps, AdminCalls(connection).ask_each(asked), strict=True)
+    ]
 
 
-def _requests(connection: Connection, step: ReaderStep) -> list[Request]:
+def _requests(connection: Connection, step: ReaderStep) -> list[m.ReaderRequest[Any]]:
     reader = ClaimReader(connection, step.queue, step.reader, step.epoch)
-    asked = [path_and_body(reader._settling(step.settles))] if step.settles else []
+    asked: list[m.ReaderRequest[Any]] = [reader._settling(step.settles)] if step.settles else []
     if step.opens:
         limits = (step.max_messages, step.max_bytes, step.ttl_ms)
-        asked.append(path_and_body(reader._opening(step.opens, *limits, ahead=step.ahead)))
+        asked.append(reader._opening(step.opens, *limits, ahead=step.ahead))
     return asked
 
 
 def _taken(step: ReaderStep, answers: list[Any]) -> StepTaken | WarrenError:
-    messages = 0
-    if step.settles:
-        settled, *answers = answers
-        if isinstance(settled, WarrenError):
-            return settled
-        messages = int(settled["messages"])
+    messages = answers.pop(0) if step.settles else 0
+    if isinstance(messages, WarrenError):
+        return messages
     for opened in answers:
         if isinstance(opened, Unavailable):
             return opened
         if not isinstance(opened, WarrenError):
-            return StepTaken(messages, msgspec.convert(opened, Claim))
+            return StepTaken(messages, opened)
     return StepTaken(messages, None)
 
 

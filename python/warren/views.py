@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
+from warren.calls import AdminCalls
 from warren.connection import Connection
 from warren.errors import UsageError
+from warren_wire.admin.queues import ViewEdgesRequest
 from warren_wire.amqp10.addresses import WANT_BLOCKS, WANT_OUTLINES, WANT_TIMES, area_words
 from warren_wire.amqp10.viewed import ViewHead, decode_view
 from warren_wire.block.layout import AREAS
@@ -32,8 +34,8 @@ def view_edges(connection: Connection, queue: str, states: Sequence[str], pieces
     index for as long as it is in the queue, so pieces that are read one after the other have it
     at most once. Raises Conflict when the queue is scattered over too many runs.
     """
-    path = f"{_path(queue, states)}&pieces={pieces}"
-    return [int(edge) for edge in connection.request("GET", path)["edges"]]
+    asked = ViewEdgesRequest(queue, _checked(states), pieces)
+    return list(AdminCalls(connection).ask(asked).edges)
 
 
 def view(
@@ -63,16 +65,16 @@ def view(
     if blocks:
         wanted += [WANT_BLOCKS] if areas == AREAS else [WANT_OUTLINES, *area_words(areas)]
     source = (
-        f"{_path(queue, states)}&first={first}&last={last}&max={max_messages}"
-        f"&want={','.join(wanted)}"
+        f"/queues/{quote(queue, safe='')}/view?states={','.join(_checked(states))}"
+        f"&first={first}&last={last}&max={max_messages}&want={','.join(wanted)}"
     )
     for message in connection.stream(lambda: source, resumable=False):
         yield ViewedBlock(*decode_view(message))
 
 
-def _path(queue: str, states: Sequence[str]) -> str:
-    """Return the path of a queue's view; raises UsageError."""
+def _checked(states: Sequence[str]) -> tuple[str, ...]:
+    """Return the states; raises UsageError."""
     unknown = [name for name in states if name not in STATES]
     if unknown or not states:
         raise UsageError(f"states {', '.join(states) or 'none'}: name some of {', '.join(STATES)}")
-    return f"/queues/{quote(queue, safe='')}/view?states={','.join(states)}"
+    return tuple(states)

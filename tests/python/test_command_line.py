@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from typing import Annotated
 
+import msgspec
 import pytest
 import typer
 from rich.console import Console
@@ -12,7 +14,9 @@ from typer.testing import CliRunner
 from warren.cli import output
 from warren.cli.app import app
 from warren.cli.command_line import ordered
+from warren.cli.requests import NEEDED, every_column, parameters_of, summary
 from warren_wire import VERSION
+from warren_wire.admin.requests import AdminRequest, seen
 
 ROOT = typer.main.get_command(app)
 
@@ -96,3 +100,55 @@ def test_a_title_is_the_name_in_json(
     monkeypatch.setattr(output, "_OUT", Console(force_terminal=False, width=80))
     output.listing(found, False, {"queue": "name", "ready": "messages_ready"})
     assert capsys.readouterr().out.splitlines()[0].split() == ["name", "messages_ready"]
+
+
+class Thing(msgspec.Struct, frozen=True):
+    """A value with a field that nothing names but its struct."""
+
+    name: Annotated[str, seen(column=True)]
+    hidden: int
+    brand_new: Annotated[int, seen(column=True)] = 0
+
+
+class ListThingsRequest(AdminRequest[list[Thing]], frozen=True):
+    """Return things, by name; 404. Answer: Listed (Thing).
+
+    vhost      None: of all
+    brand_new  a text that the command shows
+    """
+
+    vhost: str | None = None
+    brand_new: bool = False
+
+
+class PutThingRequest(AdminRequest[None], frozen=True, rename={"name": "thing"}):
+    """Add a thing. Answer: Put."""
+
+    vhost: str
+    name: str
+    size: int = 3
+
+
+def test_a_command_has_the_fields_of_its_request() -> None:
+    assert summary(ListThingsRequest) == "Return things, by name."
+    listed = parameters_of(ListThingsRequest, {})
+    assert [(key, default) for key, (_, default) in listed.items()] == [
+        ("vhost", None),
+        ("brand_new", False),
+    ]
+    option = listed["brand_new"][0].__metadata__[0]
+    assert (option.default, option.help) == ("--brand-new", "a text that the command shows")
+    put = parameters_of(PutThingRequest, {})
+    assert {key: default for key, (_, default) in put.items() if default is not NEEDED} == {
+        "vhost": "/",
+        "size": 3,
+    }
+    assert put["thing"][0].__metadata__[0].help == "the thing's name"
+    assert list(parameters_of(PutThingRequest, {"vhost": "/"})) == ["thing", "size"]
+
+
+def test_a_table_has_every_field_that_its_struct_marks() -> None:
+    assert list(every_column(Thing, {})) == ["name", "brand_new"]
+    assert list(every_column(Thing, {"name": "name", "state": str})) == [
+        *("name", "state", "brand_new"),
+    ]

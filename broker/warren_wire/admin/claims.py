@@ -82,7 +82,10 @@ class ClaimOpened(Result, frozen=True):
 
 
 class ReaderRequest(AdminRequest[T], Generic[T], frozen=True):
-    """A driver's request about a reader of a queue."""
+    """A driver's request about a reader of a queue.
+
+    reader  its name, as the list of the queue's claims shows it
+    """
 
     queue: str
     reader: str
@@ -144,12 +147,13 @@ class SettleClaimsRequest(ClaimRequest, frozen=True):
 
 
 class ReleaseClaimRequest(ReaderRequest[int], frozen=True):
-    """Return claim `number` (0: all; forget the reader); return the message count.
+    """Release claims to the queue; return the message count. Their driver is told of the loss.
 
     A claim that a batch decides about (`PublishBatchRequest.settles`) is given back when the batch
     was not published, and settled when it was. Answer: MessagesCounted; 409 when that is not known
     any more.
 
+    number     of the claim; 0: all, and the reader is forgotten
     epoch      -1: an operator, not fenced
     failed     count it as a failed delivery
     undecided  give it back although it is not known whether its batch was published

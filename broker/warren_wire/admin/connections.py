@@ -142,7 +142,9 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 
 
 class ListConnectionsRequest(AdminRequest[list[ConnectionInfo]], frozen=True):
-    """Return connections to all nodes within reach, by name. Answer: Listed (ConnectionInfo).
+    """Return connections to all nodes within reach, by name; without `monitoring` one's own.
+
+    Answer: Listed (ConnectionInfo).
 
     vhost, user, name  only theirs; "": of any
     channels           whether the open channels are shown, too
@@ -174,9 +176,12 @@ class ListConsumersRequest(AdminRequest[list[ConsumerInfo]], frozen=True):
 
 
 class EndConnectionRequest(AdminRequest[None], frozen=True, rename={"name": "connection"}):
-    """Close the connection of that name, with a reason that its client is told; 404.
+    """Close a connection; its client is told the reason, and may connect again; 404.
 
     Answer: Performed.
+
+    name    as the list shows it: CLIENT -> NODE, each with its port
+    reason  that the client is told
     """
 
     ROUTES: ClassVar = (route("DELETE /connections/:connection", "management"),)

@@ -43,6 +43,8 @@ class EndDelayRequest(QueueRequest[int], frozen=True):
     """Drop the delayed message with that id, or make it ready now; 404 when it is not delayed.
 
     Answer: MessagesCounted.
+
+    message  its id, as the list shows it
     """
 
     ROUTES: ClassVar = (

@@ -12,11 +12,11 @@ GET /queues/quorum/:queue/status or GET /nodes/:node shows its progress.
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Generic, Literal, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from warren_wire.admin.requests import AdminRequest, NodeName, Result, checked_pattern, route
+from warren_wire.admin.requests import AdminRequest, NodeName, Result, checked_pattern, route, seen
 from warren_wire.errors import InvalidArgument
 
 T = TypeVar("T")
@@ -176,11 +176,11 @@ class NodeInfo(msgspec.Struct, frozen=True):
     running: bool
     drained: bool
     forgetting: bool
-    metadata: Role
-    members: int
-    leaders: int
-    local_queues: int
-    moving: int
+    metadata: Annotated[Role, seen(column=True)]
+    members: Annotated[int, seen(column=True)]
+    leaders: Annotated[int, seen(column=True)]
+    local_queues: Annotated[int, seen(column=True)]
+    moving: Annotated[int, seen(column=True)]
     alarms: tuple[str, ...] = ()
 
 
@@ -330,9 +330,11 @@ class DeleteMemberRequest(MembersRequest[MembersChanged], frozen=True):
 
 
 class TransferLeadershipRequest(MembersRequest[LeaderMoved], frozen=True):
-    """Transfer leadership to that node's member and wait for it. Answer: LeaderMoved.
+    """Transfer the leadership of a queue to its member on that node, and wait for it; 404, 409.
 
-    Refused: 404; 409: it is behind.
+    Answer: LeaderMoved. Refused with 409: the member is behind.
+
+    node  its name, as the list of nodes shows it
     """
 
     ROUTES: ClassVar = (route(f"POST {_QUEUE}/leader/transfer", "administrator"),)
@@ -408,7 +410,10 @@ class RebalanceQueuesRequest(PatternsRequest[Rebalanced], frozen=True):
 
 
 class NodeRequest(AdminRequest[T], Generic[T], frozen=True):
-    """A request about one node."""
+    """A request about one node.
+
+    node  its name, as the list of nodes shows it
+    """
 
     node: NodeName
 

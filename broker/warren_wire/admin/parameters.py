@@ -26,7 +26,10 @@ class GlobalParameterInfo(msgspec.Struct, frozen=True):
 
 
 class ListParametersRequest(AdminRequest[list[ParameterInfo]], frozen=True):
-    """Return parameters by vhost, component and name; None: of all. Answer: Listed."""
+    """Return parameters by vhost, component and name. Answer: Listed (ParameterInfo).
+
+    component, vhost  None: of all
+    """
 
     ROUTES: ClassVar = (
         route("GET /parameters/:component/:vhost", "policymaker", http=True),
@@ -38,7 +41,11 @@ class ListParametersRequest(AdminRequest[list[ParameterInfo]], frozen=True):
 
 
 class PutParameterRequest(AdminRequest[None], frozen=True):
-    """Add or replace a parameter. Answer: Put."""
+    """Add or replace a parameter. Answer: Put.
+
+    component  federation-upstream, federation-upstream-set or shovel
+    name       the parameter's name
+    """
 
     ROUTES: ClassVar = (route("PUT /parameters/:component/:vhost/:name", "policymaker", http=True),)
     component: str
@@ -48,7 +55,11 @@ class PutParameterRequest(AdminRequest[None], frozen=True):
 
 
 class DeleteParameterRequest(AdminRequest[None], frozen=True):
-    """Remove a parameter; 404. Answer: Performed."""
+    """Remove a parameter; 404. Answer: Performed.
+
+    component  federation-upstream, federation-upstream-set or shovel
+    name       the parameter's name
+    """
 
     ROUTES: ClassVar = (
         route("DELETE /parameters/:component/:vhost/:name", "policymaker", http=True),
@@ -65,7 +76,10 @@ class ListGlobalParametersRequest(AdminRequest[list[GlobalParameterInfo]], froze
 
 
 class PutGlobalParameterRequest(AdminRequest[None], frozen=True):
-    """Add or replace a global parameter. Answer: Put."""
+    """Add or replace a global parameter. Answer: Put.
+
+    name  the parameter's name
+    """
 
     ROUTES: ClassVar = (route("PUT /global-parameters/:name", "administrator", http=True),)
     name: Name
@@ -73,7 +87,10 @@ class PutGlobalParameterRequest(AdminRequest[None], frozen=True):
 
 
 class DeleteGlobalParameterRequest(AdminRequest[None], frozen=True):
-    """Remove a global parameter; 404. Answer: Performed."""
+    """Remove a global parameter; 404. Answer: Performed.
+
+    name  the parameter's name
+    """
 
     ROUTES: ClassVar = (route("DELETE /global-parameters/:name", "administrator", http=True),)
     name: str

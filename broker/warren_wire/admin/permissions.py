@@ -36,7 +36,10 @@ class TopicPermissionInfo(msgspec.Struct, frozen=True):
 
 
 class ListPermissionsRequest(AdminRequest[list[PermissionInfo]], frozen=True):
-    """Return the permissions by vhost and user; None: of all. Answer: Listed (PermissionInfo)."""
+    """Return the permissions by vhost and user. Answer: Listed (PermissionInfo).
+
+    vhost, user  only theirs; without: of all
+    """
 
     ROUTES: ClassVar = (
         route("GET /users/:user/permissions", "administrator", http=True),
@@ -48,9 +51,9 @@ class ListPermissionsRequest(AdminRequest[list[PermissionInfo]], frozen=True):
 
 
 class ListTopicPermissionsRequest(AdminRequest[list[TopicPermissionInfo]], frozen=True):
-    """Return the topic permissions by vhost, user, exchange; None: of all.
+    """Return the topic permissions by vhost, user, exchange. Answer: Listed (TopicPermissionInfo).
 
-    Answer: Listed (TopicPermissionInfo).
+    vhost, user  only theirs; without: of all
     """
 
     ROUTES: ClassVar = (
@@ -82,7 +85,12 @@ class GetTopicPermissionsRequest(GrantRequest[list[TopicPermissionInfo]], frozen
 
 
 class PutPermissionsRequest(GrantRequest[None], frozen=True):
-    """Set a user's permissions in a vhost; 404. Answer: Put."""
+    """Set a user's permissions in a vhost; 404. Answer: Put.
+
+    configure  what it may declare and delete
+    write      what it may publish to, bind to
+    read       what it may consume from, bind from
+    """
 
     ROUTES: ClassVar = (
         route("PUT /permissions/:vhost/:user", "administrator", http=True, refused=_UNKNOWN),
@@ -96,6 +104,10 @@ class PutTopicPermissionsRequest(GrantRequest[None], frozen=True):
     """Restrict the routing keys with which a user may publish or bind at a topic exchange; 404.
 
     Without topic permissions all are allowed. Answer: Put.
+
+    exchange  the topic exchange
+    write     the keys with which it may publish
+    read      the keys with which it may bind
     """
 
     ROUTES: ClassVar = (
@@ -116,7 +128,10 @@ class DeletePermissionsRequest(GrantRequest[None], frozen=True):
 
 
 class DeleteTopicPermissionsRequest(GrantRequest[None], frozen=True):
-    """Remove the restriction of a user for that exchange; "": for all. Answer: Performed; 404."""
+    """Drop the restriction of a user's routing keys. Answer: Performed; 404.
+
+    exchange  the topic exchange; "": all of them
+    """
 
     ROUTES: ClassVar = (
         route(

@@ -31,9 +31,9 @@ class PolicyInfo(msgspec.Struct, frozen=True, rename=_KEYS):
 
 
 class ListPoliciesRequest(AdminRequest[list[PolicyInfo]], frozen=True):
-    """Return policies by vhost (None: of all), then in the order in which they win.
+    """Return policies by vhost, then in the order in which they win. Answer: Listed (PolicyInfo).
 
-    Answer: Listed (PolicyInfo).
+    vhost  None: of all
     """
 
     ROUTES: ClassVar = (
@@ -47,7 +47,10 @@ class ListPoliciesRequest(AdminRequest[list[PolicyInfo]], frozen=True):
 
 
 class PolicyRequest(AdminRequest[T], Generic[T], frozen=True):
-    """A request about one policy, or operator policy."""
+    """A request about one policy, or operator policy.
+
+    name  the policy's name
+    """
 
     vhost: str
     name: str
@@ -64,7 +67,7 @@ class GetPolicyRequest(PolicyRequest[PolicyInfo], frozen=True):
 
 
 class PutPolicyRequest(PolicyRequest[None], frozen=True, rename=_KEYS):
-    """Add or replace a policy; 404 without the vhost. Answer: Put.
+    """Add or replace a policy, which live queues follow at once; 404. Answer: Put.
 
     pattern     a regular expression, found in the names of the objects that it applies to
     definition  its keys and values, as in RabbitMQ
@@ -84,7 +87,7 @@ class PutPolicyRequest(PolicyRequest[None], frozen=True, rename=_KEYS):
 
 
 class DeletePolicyRequest(PolicyRequest[None], frozen=True):
-    """Remove a policy; 404. Answer: Performed."""
+    """Remove a policy; queues follow at once what is left; 404. Answer: Performed."""
 
     ROUTES: ClassVar = (
         route("DELETE /policies/:vhost/:name", "policymaker", http=True, operator=False),

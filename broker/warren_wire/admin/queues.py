@@ -230,12 +230,14 @@ class ListQueuesRequest(AdminRequest[list[QueueInfo]], frozen=True):
 
 
 class DeleteQueueRequest(QueueRequest[int], frozen=True, rename=_FLAGS):
-    """Delete a queue if it exists; return how many ready messages it had.
+    """Delete a queue with its messages, if it exists; return how many were ready.
 
     Answer: MessagesCounted; for a queue that does not exist 0.
 
-    force  without asking the queue, for one that has lost its majority for good: its messages are
-           lost, uncounted. Needs the tag `administrator`; not with the other two
+    if_unused  only without consumers
+    if_empty   only if it has no messages
+    force      without asking the queue, for one that has lost its majority for good: its messages
+               are lost, uncounted. Needs the tag `administrator`; not with the other two
     """
 
     ROUTES: ClassVar = (route("DELETE /queues/:queue"),)

@@ -263,7 +263,7 @@ class AdminRoute(NamedTuple):
         self, kind: type[AnyRequest], names: Mapping[str, str], query: Query, body: Any
     ) -> AnyRequest:
         """Return the request that was made; raises InvalidArgument."""
-        fields = _fields(kind)
+        fields = fields_in(kind)
         given: dict[str, Any] = {
             key: _from_text(key, text, fields[key]) for key, text in names.items()
         }
@@ -287,7 +287,7 @@ class AdminRoute(NamedTuple):
         lenient  values are taken as RabbitMQ's HTTP API takes them
         """
         found = {key: value for key, value in given.items() if value is not None}
-        for key, field in _fields(kind).items():
+        for key, field in fields_in(kind).items():
             if key in found:
                 value = _converted(found[key], field.wanted) if lenient else found[key]
                 found[key] = _checked(key, value, field)
@@ -367,7 +367,7 @@ def _parts(
 
 
 @cache
-def _fields(kind: type[AdminRequest[Any]]) -> dict[str, _Field]:
+def fields_in(kind: type[AdminRequest[Any]]) -> dict[str, _Field]:
     """Return the fields of a request by key."""
     found = inspect.type_info(kind)
     assert isinstance(found, inspect.StructType), kind
@@ -495,7 +495,7 @@ def checked_pattern(key: str, value: str) -> str:
 
 def fields_of(request: AdminRequest[Any]) -> tuple[AdminRoute, dict[str, Any]]:
     """Return the route that a request takes, and its fields by key, without those of the route."""
-    fields = _fields(type(request))
+    fields = fields_in(type(request))
     values = {key: getattr(request, field.name) for key, field in fields.items()}
     for one in request.ROUTES:
         names = {key: values[key] for key in one.names}

@@ -68,9 +68,9 @@ class ShovelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListShovelsRequest(AdminRequest[list[ShovelInfo]], frozen=True):
-    """Return shovels with their states, by vhost and name; None: of all that the user sees; 404.
+    """Return shovels with their states, by vhost and name; 404. Answer: Listed (ShovelInfo).
 
-    Answer: Listed (ShovelInfo).
+    vhost  None: of all that the user sees
     """
 
     ROUTES: ClassVar = (
@@ -81,9 +81,11 @@ class ListShovelsRequest(AdminRequest[list[ShovelInfo]], frozen=True):
 
 
 class ListLinksRequest(AdminRequest[list[ShovelInfo]], frozen=True):
-    """Return federation links by vhost, queue and upstream; None: of all that the user sees; 404.
+    """Return federation links by vhost, queue and upstream; 404. Answer: Listed (ShovelInfo).
 
-    name is the upstream's, dest_queue the federated queue. Answer: Listed (ShovelInfo).
+    Their name is the upstream's, dest_queue the federated queue.
+
+    vhost  None: of all that the user sees
     """
 
     ROUTES: ClassVar = (
@@ -94,7 +96,10 @@ class ListLinksRequest(AdminRequest[list[ShovelInfo]], frozen=True):
 
 
 class OneShovelRequest(AdminRequest[T], Generic[T], frozen=True):
-    """A request about one shovel."""
+    """A request about one shovel.
+
+    name  the shovel's name
+    """
 
     vhost: str
     name: str
@@ -131,6 +136,9 @@ class PauseShovelRequest(OneShovelRequest[None], frozen=True):
 
 
 class DeleteShovelRequest(OneShovelRequest[None], frozen=True):
-    """Stop and remove a shovel; 404. Answer: Performed."""
+    """Stop and remove a shovel; what is not confirmed stays in its source; 404.
+
+    Answer: Performed.
+    """
 
     ROUTES: ClassVar = (route("DELETE /shovels/vhost/:vhost/:name", "policymaker", http=True),)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from warren.admin.membership import MemberCalls, NodeCalls
 from warren.admin.shovels import ShovelCalls
-from warren.calls import AdminCalls, call, path_and_body, queue_of
+from warren.calls import AdminCalls, call
 from warren.connection import Connection
 from warren.errors import Conflict, WarrenError
 from warren_wire.admin import (
@@ -59,11 +59,8 @@ class QueueCalls(AdminCalls):
 
     def get_each(self, names: Sequence[str]) -> Answers:
         """Return several queues in one round trip; in the place of one why it is not known."""
-        asked = [[path_and_body(queues.GetQueueRequest(name))] for name in names]
-        return [
-            body if isinstance(body, WarrenError) else queue_of(body)
-            for (body,) in self.connection.request_each(asked)
-        ]
+        answers = self.ask_each([[queues.GetQueueRequest(name)] for name in names])
+        return [answer for (answer,) in answers]
 
     def list(self, pattern: str = "") -> Listing:
         """Return the queues of the vhost, by name; with zeros for counts that no leader gave.

@@ -11,7 +11,6 @@ from warren.cli.claims import claims
 from warren.cli.command_line import CommandLine
 from warren.cli.connections import connections
 from warren.cli.definitions import definitions
-from warren.cli.federation import federation
 from warren.cli.limits import limits
 from warren.cli.local_cluster import cluster
 from warren.cli.members import queues
@@ -22,7 +21,7 @@ from warren.cli.permissions import permissions
 from warren.cli.policies import operator_policies, policies
 from warren.cli.publish_lines import publish
 from warren.cli.relays import relays
-from warren.cli.shovels import shovel
+from warren.cli.shovels import federation, shovel
 from warren.cli.sinks import sinks
 from warren.cli.users import users
 from warren.cli.vhosts import vhosts

@@ -9,30 +9,15 @@ import typer
 from warren.admin import Admin
 from warren.admin import Reader as ClaimReader
 from warren.cli import output
-from warren.cli.target import Json, Queue, Uri, connect
+from warren.cli.requests import RequestGroup
+from warren.cli.target import Queue, Uri, connect
+from warren_wire.admin.claims import ReleaseClaimRequest
+from warren_wire.admin.queues import GetQueueRequest
 
-claims = typer.Typer(no_args_is_help=True, help="List, settle and release claims of readers.")
+claims = RequestGroup(no_args_is_help=True, help="List, settle and release claims of readers.")
 
+Number = Annotated[int, typer.Option(help="this claim; without it: all, and forget the reader")]
 Reader = Annotated[str, typer.Argument(help="the reader's name, as `warren claims list` shows it")]
-
-
-@claims.command("list")
-def list_claims(queue: Queue, uri: Uri = None, json: Json = False) -> None:
-    """List the readers of a queue with their open claims."""
-    with connect(uri) as connection:
-        found = Admin(connection).claims.readers(queue)
-    columns: dict[str, output.Column] = {
-        "reader": "name",
-        "epoch": "epoch",
-        "settled": "settled",
-        "open claims": _open_claims,
-        "settled by": _settled_by,
-        "read by": _read_by,
-        "in parts": "in_parts",
-        "last heard": _last_heard,
-        "forgotten": output.until("expires_at", "expires_in_ms"),
-    }
-    output.listing(found, json, columns)
 
 
 def _open_claims(reader: ClaimReader) -> str:
@@ -63,6 +48,25 @@ def _read_by(reader: ClaimReader) -> str:
     return f"{of.number}: batch {of.batch} of {query}"
 
 
+claims.lists(
+    "list",
+    GetQueueRequest,
+    text="List the readers of a queue with their open claims.",
+    part="readers",
+    columns={
+        "reader": "name",
+        "epoch": "epoch",
+        "settled": "settled",
+        "open claims": _open_claims,
+        "settled by": _settled_by,
+        "read by": _read_by,
+        "in parts": "in_parts",
+        "last heard": _last_heard,
+        "forgotten": output.until("expires_at", "expires_in_ms"),
+    },
+)
+
+
 @claims.command()
 def settle(
     queue: Queue,
@@ -76,26 +80,10 @@ def settle(
     output.say(f"settled {count:,} messages of {reader}")
 
 
-@claims.command()
-def release(
-    queue: Queue,
-    reader: Reader,
-    number: Annotated[
-        int, typer.Option(help="this claim; without it: all, and forget the reader")
-    ] = 0,
-    failed: Annotated[bool, typer.Option("--failed", help="count it as a failed delivery")] = False,
-    undecided: Annotated[
-        bool,
-        typer.Option(
-            "--undecided",
-            help="even if it is not known whether the batch that settles it is published",
-        ),
-    ] = False,
-    uri: Uri = None,
-) -> None:
-    """Release claims to the queue. A driver that continues is told that its claim was lost."""
-    with connect(uri) as connection:
-        count = Admin(connection).claims.release(
-            queue, reader, number, failed=failed, undecided=undecided
-        )
-    output.say(f"released {count:,} messages of {reader}")
+claims.does(
+    "release",
+    ReleaseClaimRequest,
+    "released {answer:,} messages of {reader}",
+    takes={"number": (Number, 0)},
+    epoch=-1,
+)

@@ -10,6 +10,7 @@ from warren.admin import Admin
 from warren.cli import output
 from warren.cli.target import Json, Uri, connect
 from warren.errors import UsageError
+from warren_wire.admin.limits import Of
 
 limits = typer.Typer(no_args_is_help=True, help="Limits of vhosts and users.")
 Limit = Annotated[
@@ -21,9 +22,12 @@ OfVhost = Annotated[str | None, typer.Option("--vhost", help="of that vhost")]
 OfUser = Annotated[str | None, typer.Option("--user", help="of that user")]
 
 
-def _one_of(vhost: str | None, user: str | None) -> None:
-    if (vhost is None) is (user is None):
-        raise UsageError("give either --vhost or --user: whose limit is it?")
+def _whose(vhost: str | None, user: str | None) -> tuple[Of, str]:
+    if vhost is not None and user is None:
+        return "vhost", vhost
+    if user is not None and vhost is None:
+        return "user", user
+    raise UsageError("give either --vhost or --user: whose limit is it?")
 
 
 @limits.command("list")
@@ -31,24 +35,17 @@ def list_limits(
     vhost: OfVhost = None, user: OfUser = None, uri: Uri = None, json: Json = False
 ) -> None:
     """List the limits of a vhost or user; without either: of all that have any."""
-    found: list[dict[str, object]] = []
     with connect(uri) as connection:
         admin = Admin(connection)
-        if user is None:
-            for of in admin.limits.of_vhosts(vhost):
-                found += [_row("vhost", of.vhost, *one) for one in of.value.items()]
-        if vhost is None:
-            for each in admin.limits.of_users(user):
-                found += [_row("user", each.user, *one) for one in each.value.items()]
+        of_vhosts = admin.limits.of_vhosts(vhost) if user is None else []
+        of_users = admin.limits.of_users(user) if vhost is None else []
+    rows = [("vhost", of.vhost, *one) for of in of_vhosts for one in of.value.items()]
+    rows += [("user", each.user, *one) for each in of_users for one in each.value.items()]
+    columns = ("of", "name", "limit", "value")
     if json:
-        output.as_json(found)
+        output.as_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
-        columns = ("of", "name", "limit", "value")
-        output.table("", columns, [tuple(row[key] for key in columns) for row in found])
-
-
-def _row(of: str, name: str, limit: str, value: int) -> dict[str, object]:
-    return {"of": of, "name": name, "limit": limit, "value": value}
+        output.table("", columns, rows)
 
 
 @limits.command("set", context_settings={"ignore_unknown_options": True})  # -1 is a value
@@ -56,13 +53,10 @@ def set_limit(
     limit: Limit, value: Value, vhost: OfVhost = None, user: OfUser = None, uri: Uri = None
 ) -> None:
     """Set a limit; it holds for clients and queues that come later."""
-    _one_of(vhost, user)
+    of, name = _whose(vhost, user)
     with connect(uri) as connection:
-        if vhost is not None:
-            Admin(connection).limits.put("vhost", vhost, limit, value)
-        elif user is not None:
-            Admin(connection).limits.put("user", user, limit, value)
-    output.say(f"{limit} of {_whose(vhost, user)}: {value}")
+        Admin(connection).limits.put(of, name, limit, value)
+    output.say(f"{limit} of {of} {name}: {value}")
 
 
 @limits.command()
@@ -73,15 +67,7 @@ def clear(
     uri: Uri = None,
 ) -> None:
     """Clear a limit, or all limits, of a vhost or user."""
-    _one_of(vhost, user)
-    name = None if limit == "all" else limit
+    of, name = _whose(vhost, user)
     with connect(uri) as connection:
-        if vhost is not None:
-            Admin(connection).limits.clear("vhost", vhost, name)
-        elif user is not None:
-            Admin(connection).limits.clear("user", user, name)
-    output.say(f"{limit} of {_whose(vhost, user)} cleared")
-
-
-def _whose(vhost: str | None, user: str | None) -> str:
-    return f"user {user}" if vhost is None else f"vhost {vhost}"
+        Admin(connection).limits.clear(of, name, None if limit == "all" else limit)
+    output.say(f"{limit} of {of} {name} cleared")

@@ -6,12 +6,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from warren.admin import Admin
 from warren.cli import output
 from warren.cli.long_command import WAIT_S, LongCall, long_command
 from warren.cli.queues import queues
-from warren.cli.target import Json, Queue, Uri, connect
-from warren_wire.admin.members import MembersChanged, QueueMembers, Resizing
+from warren.cli.target import Json, Queue, Uri
+from warren_wire.admin.members import (
+    GetMembersRequest,
+    MembersChanged,
+    QueueMembers,
+    Resizing,
+    TransferLeadershipRequest,
+)
 
 __all__ = ["queues"]
 
@@ -30,11 +35,35 @@ ErrorsOnly = Annotated[
 ]
 
 
-@queues.command()
-def members(queue: Queue, uri: Uri = None, json: Json = False) -> None:
-    """Show a queue's members: their nodes, the leader, how far each is behind."""
-    with connect(uri) as connection:
-        output.one(Admin(connection).members.get(queue), json, _show_members)
+def _show_members(found: QueueMembers) -> None:
+    rows: list[tuple[Any, ...]] = [
+        (
+            member.node,
+            member.role,
+            member.state.replace("_", " "),
+            member.voter,
+            member.lag,
+            f"{member.sent_bytes:,} of {member.total_bytes:,} bytes" if member.total_bytes else "",
+        )
+        for member in found.members
+    ]
+    title = (
+        f"{found.name}: {found.leader or 'no node'} leads, term {found.term}, "
+        f"committed {found.commit_index:,} of {found.last_index:,}"
+    )
+    output.table(title, ("node", "role", "state", "votes", "behind", "snapshot sent"), rows)
+    if found.following:
+        output.say(f"members follow {found.following}")
+    if found.leader is not None:
+        output.say(
+            f"{len(found.online)} of {len(found.members)} online, "
+            f"{len(found.synchronised)} synchronised"
+        )
+    if not found.settled:
+        output.say(f"changing to members on {', '.join(found.wanted)}")
+
+
+queues.shows("members", GetMembersRequest, _show_members)
 
 
 @queues.command()
@@ -69,15 +98,13 @@ def delete_member(queue: Queue, node: Node, call: LongCall) -> None:
     _show_change(changed, call, f"{node} is no member")
 
 
-@queues.command()
-def transfer_leader(queue: Queue, node: Node, uri: Uri = None, json: Json = False) -> None:
-    """Transfer the leadership of a queue to its member on that node."""
-    with connect(uri) as connection:
-        moved = Admin(connection).members.transfer(queue, node)
-    if json:
-        output.as_json(moved)
-    else:
-        output.say(f"{moved.name}: {moved.leader} leads{'' if moved.moved else ' already'}")
+queues.shows(
+    "transfer-leader",
+    TransferLeadershipRequest,
+    lambda moved: output.say(
+        f"{moved.name}: {moved.leader} leads{'' if moved.moved else ' already'}"
+    ),
+)
 
 
 @long_command(queues)
@@ -139,34 +166,6 @@ def rebalance(
     output.table(
         "leaders then", ("node", "queues"), [(each.node, each.queues) for each in found.leaders]
     )
-
-
-def _show_members(found: QueueMembers) -> None:
-    rows: list[tuple[Any, ...]] = [
-        (
-            member.node,
-            member.role,
-            member.state.replace("_", " "),
-            member.voter,
-            member.lag,
-            f"{member.sent_bytes:,} of {member.total_bytes:,} bytes" if member.total_bytes else "",
-        )
-        for member in found.members
-    ]
-    title = (
-        f"{found.name}: {found.leader or 'no node'} leads, term {found.term}, "
-        f"committed {found.commit_index:,} of {found.last_index:,}"
-    )
-    output.table(title, ("node", "role", "state", "votes", "behind", "snapshot sent"), rows)
-    if found.following:
-        output.say(f"members follow {found.following}")
-    if found.leader is not None:
-        output.say(
-            f"{len(found.online)} of {len(found.members)} online, "
-            f"{len(found.synchronised)} synchronised"
-        )
-    if not found.settled:
-        output.say(f"changing to members on {', '.join(found.wanted)}")
 
 
 def _show_change(changed: MembersChanged, call: LongCall, unchanged: str) -> None:

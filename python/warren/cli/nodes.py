@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+import msgspec
 import typer
 
 from warren.admin import Admin
@@ -11,34 +10,51 @@ from warren.admin.membership import describe_member
 from warren.cli import output
 from warren.cli.long_command import LongCall, long_command
 from warren.cli.members import Node
+from warren.cli.requests import RequestGroup
 from warren.cli.target import Json, Uri, connect
-from warren_wire.admin.members import NodeInfo, NodeStatus
+from warren_wire.admin.members import GetNodeRequest, ListNodesRequest, NodeInfo, NodeStatus
 
 EXIT_CRITICAL = 69
 """The exit code of `rabbitmq-queues check_if_node_is_quorum_critical` (sysexits: unavailable)."""
 
-nodes = typer.Typer(
+nodes = RequestGroup(
     no_args_is_help=True, help="List nodes, put them into maintenance, remove them from a cluster."
 )
 
 
-@nodes.command("list")
-def list_nodes(uri: Uri = None, json: Json = False) -> None:
-    """List all nodes of the cluster."""
-    with connect(uri) as connection:
-        found = Admin(connection).nodes.list()
-    columns: dict[str, output.Column] = {"node": "name", "address": "address", "state": _state}
-    columns |= {"metadata": "metadata", "members": "members", "leads": "leaders"}
-    columns |= {"local": "local_queues", "moving": "moving"}
-    output.listing(found, json, columns)
+def _state(node: NodeInfo) -> str:
+    words = ["running" if node.running else "down"]
+    words += ["in maintenance"] if node.drained else []
+    words += ["being forgotten"] if node.forgetting else []
+    words += [f"{resource} alarm" for resource in node.alarms]
+    return ", ".join(words)
 
 
-@nodes.command()
-def status(node: Node, uri: Uri = None, json: Json = False) -> None:
-    """Show one node with the operations in progress on it."""
-    with connect(uri) as connection:
-        found = Admin(connection).nodes.get(node)
-    _show(found, json)
+nodes.lists(
+    "list", ListNodesRequest, columns={"name": "name", "address": "address", "state": _state}
+)
+
+
+def _show(found: NodeStatus) -> None:
+    node = found.node
+    output.facts(
+        node.name,
+        {
+            "address": node.address,
+            "state": _state(node),
+            "definitions": node.metadata,
+            "members of quorum queues": node.members,
+            "leads": node.leaders,
+            "queues only on it": node.local_queues,
+            "members in transit": node.moving,
+        },
+    )
+    if found.moving:
+        rows = [(each.vhost, each.name, describe_member(each.member)) for each in found.moving]
+        output.table("members in transit", ("vhost", "queue", "member"), rows)
+
+
+nodes.shows("status", GetNodeRequest, _show)
 
 
 @long_command(nodes)
@@ -49,7 +65,7 @@ def drain(node: Node, call: LongCall) -> None:
     """
     with call.begin(f"draining {node}") as (admin, progress):
         found = admin.nodes.drain(node, wait=call.wait_s, progress=progress.node)
-    _show(found, call.json)
+    output.one(found, call.json, _show)
 
 
 @long_command(nodes)
@@ -57,7 +73,7 @@ def revive(node: Node, call: LongCall) -> None:
     """End a node's maintenance; `warren queues rebalance` gives it leaders again."""
     with call.begin(f"reviving {node}") as (admin, progress):
         found = admin.nodes.revive(node, wait=call.wait_s, progress=progress.node)
-    _show(found, call.json)
+    output.one(found, call.json, _show)
 
 
 @long_command(nodes)
@@ -90,7 +106,7 @@ def check_if_quorum_critical(node: Node, uri: Uri = None, json: Json = False) ->
     with connect(uri) as connection:
         found = Admin(connection).nodes.quorum_critical(node)
     if json:
-        output.as_json({"result": "ok" if found.safe else "error", **_plain(found)})
+        output.as_json({"result": "ok" if found.safe else "error", **msgspec.structs.asdict(found)})
     elif found.safe:
         output.say(f"{found.node} may be stopped: every queue keeps its majority")
     else:
@@ -109,37 +125,3 @@ def check_if_quorum_critical(node: Node, uri: Uri = None, json: Json = False) ->
         )
     if not found.safe:
         raise typer.Exit(EXIT_CRITICAL)
-
-
-def _show(found: NodeStatus, json: bool) -> None:
-    if json:
-        output.as_json(found)
-        return
-    node = found.node
-    output.facts(
-        node.name,
-        {
-            "address": node.address,
-            "state": _state(node),
-            "definitions": node.metadata,
-            "members of quorum queues": node.members,
-            "leads": node.leaders,
-            "queues only on it": node.local_queues,
-            "members in transit": node.moving,
-        },
-    )
-    if found.moving:
-        rows = [(each.vhost, each.name, describe_member(each.member)) for each in found.moving]
-        output.table("members in transit", ("vhost", "queue", "member"), rows)
-
-
-def _state(node: NodeInfo) -> str:
-    words = ["running" if node.running else "down"]
-    words += ["in maintenance"] if node.drained else []
-    words += ["being forgotten"] if node.forgetting else []
-    words += [f"{resource} alarm" for resource in node.alarms]
-    return ", ".join(words)
-
-
-def _plain(found: Any) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in found.__struct_fields__}

@@ -11,13 +11,16 @@ from warren.admin import Admin
 from warren.admin.shovels import moved_so_far
 from warren.cli import output
 from warren.cli.long_command import LongCall, long_command
+from warren.cli.requests import RequestGroup
 from warren.cli.target import Json, Queue, Uri, address_of, connect, shovel_uri
 from warren.errors import NotFound, UsageError
-from warren_wire.admin.delayed import DelayedInfo
+from warren_wire.admin import queues as m
+from warren_wire.admin.delayed import EndDelayRequest, ListDelayedRequest
 from warren_wire.admin.queues import QueueInfo
 from warren_wire.admin.requests import columns_of
 
-queues = typer.Typer(
+Count = Annotated[int, typer.Option("--count", help="at most 500")]
+queues = RequestGroup(
     no_args_is_help=True, help="List, show, declare, delete, purge queues, move messages."
 )
 
@@ -28,13 +31,6 @@ def list_queues(uri: Uri = None, json: Json = False) -> None:
     with connect(uri) as connection:
         found = Admin(connection).queues.list()
     output.listing(found, json, columns_of(QueueInfo))
-
-
-@queues.command()
-def show(queue: Queue, uri: Uri = None, json: Json = False) -> None:
-    """Show all properties and counts of one queue."""
-    with connect(uri) as connection:
-        output.one(Admin(connection).queues.get(queue), json, _show)
 
 
 def _show(found: QueueInfo) -> None:
@@ -61,6 +57,9 @@ def _show(found: QueueInfo) -> None:
         )
 
 
+queues.shows("show", m.GetQueueRequest, _show, text="Show all properties and counts of one queue.")
+
+
 @queues.command()
 def declare(
     queue: Queue,
@@ -80,35 +79,13 @@ def declare(
     output.say(f"{made.name}: {made.type} on {', '.join(made.replicas)}")
 
 
-@queues.command()
-def delete(
-    queue: Queue,
-    uri: Uri = None,
-    if_empty: Annotated[
-        bool, typer.Option("--if-empty", help="only if it has no messages")
-    ] = False,
-    if_unused: Annotated[bool, typer.Option("--if-unused", help="only without consumers")] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="without asking it: its majority is permanently lost")
-    ] = False,
-) -> None:
-    """Delete a queue with its messages."""
-    with connect(uri) as connection:
-        count = Admin(connection).queues.delete(
-            queue, if_unused=if_unused, if_empty=if_empty, force=force
-        )
-    if force:
-        output.say(f"deleted {queue} with its messages")
-    else:
-        output.say(f"deleted {queue}: {count:,} ready messages deleted")
+def _deleted(queue: str, force: bool, answer: int, **_: object) -> str:
+    done = " with its messages" if force else f": {answer:,} ready messages deleted"
+    return f"deleted {queue}{done}"
 
 
-@queues.command()
-def purge(queue: Queue, uri: Uri = None) -> None:
-    """Drop a queue's ready and delayed messages."""
-    with connect(uri) as connection:
-        count = Admin(connection).queues.purge(queue)
-    output.say(f"purged {queue}: {count:,} messages")
+queues.does("delete", m.DeleteQueueRequest, _deleted)
+queues.does("purge", m.PurgeQueueRequest, "purged {queue}: {answer:,} messages")
 
 
 @long_command(queues)
@@ -163,25 +140,14 @@ def retry_delayed(
     output.say(f"{queue}: {count:,} delayed messages are ready")
 
 
-@queues.command()
-def delayed(
-    queue: Queue,
-    uri: Uri = None,
-    json: Json = False,
-    count: Annotated[int, typer.Option("--count", help="at most 500")] = 100,
-) -> None:
-    """List a queue's delayed messages, the one that is ready first at the top."""
-    with connect(uri) as connection:
-        found = Admin(connection).delayed.list(queue, count)
-    output.listing(found, json, columns_of(DelayedInfo))
-
-
-@queues.command("drop-delayed")
-def drop_delayed(queue: Queue, message: str, uri: Uri = None) -> None:
-    """Drop one delayed message, by the id that `warren queues delayed` shows."""
-    with connect(uri) as connection:
-        Admin(connection).delayed.end(queue, message, drop=True)
-    output.say(f"{queue}: dropped delayed message {message}")
+queues.lists("delayed", ListDelayedRequest, takes={"count": (Count, 100)})
+queues.does(
+    "drop-delayed",
+    EndDelayRequest,
+    "{queue}: dropped delayed message {message}",
+    text="Drop one delayed message, by the id that `warren queues delayed` shows.",
+    drop=True,
+)
 
 
 def _argument(text: str) -> tuple[str, Any]:

@@ -8,10 +8,12 @@ import typer
 
 from warren.admin import Admin
 from warren.cli import output
-from warren.cli.target import Json, Queue, Uri, connect
+from warren.cli.requests import RequestGroup
+from warren.cli.target import Queue, Uri, connect
 from warren.errors import NotFound
+from warren_wire.admin.queues import GetQueueRequest
 
-relays = typer.Typer(
+relays = RequestGroup(
     no_args_is_help=True,
     help="Show or release what a queue keeps for shovels and federation links between Warren's "
     "queues.",
@@ -19,18 +21,18 @@ relays = typer.Typer(
 Relay = Annotated[str, typer.Argument(help="its name, as `warren relays list` shows it")]
 
 
-@relays.command("list")
-def list_relays(queue: Queue, uri: Uri = None, json: Json = False) -> None:
-    """List the shovels and links that have messages of the queue, or consume from it."""
-    with connect(uri) as connection:
-        found = Admin(connection).queues.get(queue).relays
-    columns: dict[str, output.Column] = {
+relays.lists(
+    "list",
+    GetQueueRequest,
+    text="List the shovels and links that have messages of the queue, or consume from it.",
+    part="relays",
+    columns={
         "relay": "name",
         "messages": "messages",
         "connected": lambda one: "no" if one.away_since else "yes",
         "ready again": output.until("ready_again", "ready_in_ms"),
-    }
-    output.listing(found, json, columns)
+    },
+)
 
 
 @relays.command()

@@ -9,11 +9,15 @@ import typer
 
 from warren.admin import Admin
 from warren.cli import output
+from warren.cli.requests import RequestGroup
 from warren.cli.target import Json, Uri, address_of, connect
 from warren.connection import Connection
 from warren.errors import AccessRefused, UsageError
+from warren_wire.admin.users import DeleteUserRequest
 
-users = typer.Typer(no_args_is_help=True, help="List, add, change, delete users; check a password.")
+users = RequestGroup(
+    no_args_is_help=True, help="List, add, change, delete users; check a password."
+)
 User = Annotated[str, typer.Argument(help="the user's name")]
 Password = Annotated[
     str | None,
@@ -76,12 +80,7 @@ def change_password(user: User, password: Password = None, uri: Uri = None) -> N
     output.say(f"password of user {user} changed")
 
 
-@users.command()
-def delete(user: User, uri: Uri = None) -> None:
-    """Delete a user with its permissions; its clients are disconnected."""
-    with connect(uri) as connection:
-        Admin(connection).users.delete(user)
-    output.say(f"user {user} deleted")
+users.does("delete", DeleteUserRequest, "user {user} deleted")
 
 
 @users.command()

@@ -8,21 +8,16 @@ import typer
 
 from warren.admin import Admin
 from warren.cli import output
-from warren.cli.target import Json, Uri, connect
-from warren_wire.admin.requests import columns_of
-from warren_wire.admin.vhosts import VhostInfo
+from warren.cli.requests import RequestGroup
+from warren.cli.target import Uri, connect
+from warren_wire.admin import vhosts as m
 
-vhosts = typer.Typer(no_args_is_help=True, help="List, add, delete, trace virtual hosts.")
+vhosts = RequestGroup(no_args_is_help=True, help="List, add, delete, trace virtual hosts.")
 Vhost = Annotated[str, typer.Argument(help="the vhost's name")]
 Yes = Annotated[bool, typer.Option("--yes", help="do not ask")]
 
 
-@vhosts.command("list")
-def list_vhosts(uri: Uri = None, json: Json = False) -> None:
-    """List the vhosts that the user may use; all of them with the tag `monitoring`."""
-    with connect(uri) as connection:
-        found = Admin(connection).vhosts.list()
-    output.listing(found, json, columns_of(VhostInfo))
+vhosts.lists("list", m.ListVhostsRequest)
 
 
 @vhosts.command()
@@ -39,48 +34,39 @@ def add(
     """Add a vhost, with all permissions for the user, or change the properties given."""
     with connect(uri) as connection:
         Admin(connection).vhosts.put(
-            vhost,
-            description=description,
-            tags=tag or None,
-            default_queue_type=default_queue_type,
+            vhost, description=description, tags=tag or None, default_queue_type=default_queue_type
         )
     output.say(f"vhost {vhost} exists")
 
 
-@vhosts.command("trace-on")
-def trace_on(vhost: Vhost, uri: Uri = None) -> None:
-    """Publish what this node's clients publish and are sent to amq.rabbitmq.trace, too."""
-    _trace(vhost, True, uri)
-
-
-@vhosts.command("trace-off")
-def trace_off(vhost: Vhost, uri: Uri = None) -> None:
-    """End what trace-on began, on this node."""
-    _trace(vhost, False, uri)
-
-
-def _trace(vhost: str, on: bool, uri: str | None) -> None:
-    with connect(uri) as connection:
-        Admin(connection).vhosts.trace(vhost, on)
-        host, port = connection.node or ("", 0)
-    until = " until it is turned off, or the node ends" if on else ""
-    output.say(f"vhost {vhost}: tracing is {'on' if on else 'off'} at {host}:{port}{until}")
-
-
-@vhosts.command()
-def protect(vhost: Vhost, uri: Uri = None) -> None:
-    """Have a vhost refuse its deletion."""
-    with connect(uri) as connection:
-        Admin(connection).vhosts.protect(vhost)
-    output.say(f"vhost {vhost} is protected from deletion")
-
-
-@vhosts.command()
-def unprotect(vhost: Vhost, uri: Uri = None) -> None:
-    """Permit the deletion of a vhost again."""
-    with connect(uri) as connection:
-        Admin(connection).vhosts.protect(vhost, False)
-    output.say(f"vhost {vhost} can be deleted")
+vhosts.does(
+    "trace-on",
+    m.TraceVhostRequest,
+    "vhost {vhost}: tracing is on at {node} until it is turned off, or the node ends",
+    text="Publish what this node's clients publish and are sent to amq.rabbitmq.trace, too.",
+    on=True,
+)
+vhosts.does(
+    "trace-off",
+    m.TraceVhostRequest,
+    "vhost {vhost}: tracing is off at {node}",
+    text="End what trace-on began, on this node.",
+    on=False,
+)
+vhosts.does(
+    "protect",
+    m.ProtectVhostRequest,
+    "vhost {vhost} is protected from deletion",
+    text="Have a vhost refuse its deletion.",
+    on=True,
+)
+vhosts.does(
+    "unprotect",
+    m.ProtectVhostRequest,
+    "vhost {vhost} can be deleted",
+    text="Permit the deletion of a vhost again.",
+    on=False,
+)
 
 
 @vhosts.command()
