@@ -25,16 +25,19 @@ class RefusedConsumers:
     in its turn, because others had filled the room, is the next one.
     Replayed by tests/broker/server/test_refused_consumers.py
 
+    turns  the bytes that are left of each consumer's turn; `took` is told what is given, if there
+           is any
+
     Invariant: a consumer that waits has no turn
     """
 
-    __slots__ = ("_asked", "_asking", "_resume", "_turn_bytes", "_turns", "_waiting")
+    __slots__ = ("_asked", "_asking", "_resume", "_turn_bytes", "_waiting", "turns")
 
     def __init__(self, turn_bytes: int, resume: Resume) -> None:
         self._turn_bytes = max(1, turn_bytes)
         self._resume = resume
         self._waiting: OrderedDict[int, None] = OrderedDict()
-        self._turns: dict[int, int] = {}
+        self.turns: dict[int, int] = {}
         self._asked = 0
         self._asking = False
 
@@ -45,26 +48,21 @@ class RefusedConsumers:
         """Return those that wait, in their order."""
         return list(self._waiting)
 
-    @property
-    def turns(self) -> bool:
-        """Whether `took` is to be told what is given."""
-        return bool(self._turns)
-
     def may_take(self, consumer: int) -> bool:
         """Return whether a consumer need not wait for others."""
-        return not self._waiting or consumer in self._turns
+        return not self._waiting or consumer in self.turns
 
     def took(self, consumer: int, size_bytes: int) -> None:
         """Note what a consumer was given."""
-        left = self._turns.get(consumer)
+        left = self.turns.get(consumer)
         if left is not None and left > size_bytes:
-            self._turns[consumer] = left - size_bytes
+            self.turns[consumer] = left - size_bytes
         elif left is not None:
-            del self._turns[consumer]
+            del self.turns[consumer]
 
     def refuse(self, consumer: int) -> None:
         """Have a consumer wait."""
-        unused = self._turns.pop(consumer, 0) == self._turn_bytes
+        unused = self.turns.pop(consumer, 0) == self._turn_bytes
         self._waiting[consumer] = None
         if unused:
             self._waiting.move_to_end(consumer, last=False)
@@ -85,7 +83,7 @@ class RefusedConsumers:
         while self._waiting and (not begun or self._asked < TURNS):
             begun = True
             consumer, _ = self._waiting.popitem(last=False)
-            self._turns[consumer] = self._turn_bytes
+            self.turns[consumer] = self._turn_bytes
             self._asked += 1
             self._resume(consumer, one_answered)
         self._asking = False
@@ -93,9 +91,9 @@ class RefusedConsumers:
     def forget(self, consumer: int) -> None:
         """Forget a consumer that has ended, or is asked for in another way."""
         self._waiting.pop(consumer, None)
-        self._turns.pop(consumer, None)
+        self.turns.pop(consumer, None)
 
     def clear(self) -> None:
         """Forget all: the connection has ended."""
         self._waiting.clear()
-        self._turns.clear()
+        self.turns.clear()

@@ -89,7 +89,8 @@ class Client091(ProtocolClient):
         """Process bytes from the socket."""
         self._session.receive(data)
         self._carry_out()
-        self._read_less(self._session.state)
+        if self._session.state.keyed_bytes:
+            self._read_less(self._session.state)
 
     def closed(self, error: Exception | None) -> None:
         """Handle the end of the socket."""

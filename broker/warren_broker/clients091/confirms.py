@@ -254,8 +254,8 @@ class Publishes(Generic[PublisherT]):
     to_confirm  channels with confirms to send, by session, until the output is taken
     to_commit   channels with a transaction that may be complete
 
-    Invariant: `_of` has every token of `_published`, by the session of its channel: 2,047 channels
-    may end at once, and as many publishes of each be unanswered
+    Invariant: `_of` has every token of `_published`, by the session of its channel, until it ends:
+    2,047 channels may end at once, and as many publishes of each be unanswered
     """
 
     __slots__ = ("_of", "_published", "to_commit", "to_confirm")
@@ -298,7 +298,7 @@ class Publishes(Generic[PublisherT]):
         if published.number:
             self._answered(token, published)
         else:
-            self._remove(token, channel.session)
+            del self._published[token], self._of[channel.session][token]
         return (channel, table, lost) if published.mandatory and lost else None
 
     def confirmed(self, token: Token, part: int, ok: bool, refused: Iterable[int] | None) -> None:
@@ -313,7 +313,7 @@ class Publishes(Generic[PublisherT]):
     def _answered(self, token: Token, published: _Published[PublisherT]) -> None:
         channel = published.channel
         if published.number not in channel.publishes.batches:
-            self._remove(token, channel.session)
+            del self._published[token], self._of[channel.session][token]
         if channel.tx is None:
             if channel.publishes.tells:
                 self.to_confirm[channel.session] = channel
@@ -325,10 +325,3 @@ class Publishes(Generic[PublisherT]):
         self.to_confirm.pop(channel.session, None)
         for token in self._of.pop(channel.session, ()):
             del self._published[token]
-
-    def _remove(self, token: Token, session: SessionId) -> None:
-        del self._published[token]
-        of = self._of[session]
-        del of[token]
-        if not of:
-            del self._of[session]

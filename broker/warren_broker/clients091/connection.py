@@ -86,7 +86,8 @@ class Connection:
             table = state.scanner.take_table()
             for item in items:
                 self._take(item, table)
-        self._end_pass()
+        if state.publishes.to_commit or state.to_share:
+            self._end_pass()
 
     def _wrong_header(self) -> None:
         """Answer with the supported version and close, as the specification requires."""
@@ -210,7 +211,8 @@ class Connection:
     def answer(self, token: requests.Token, result: requests.Result) -> None:
         """Handle the broker's answer to a request; an answer to a closed channel is dropped."""
         self._answer(token, result)
-        self._end_pass()
+        if self.state.publishes.to_commit or self.state.to_share:
+            self._end_pass()
 
     def _answer(self, token: requests.Token, result: requests.Result) -> None:
         asked = self.state.asked.pop(token, None)
@@ -229,7 +231,8 @@ class Connection:
         """
         unroutable = self.state.publishes.routed(token, parts, kept)
         returned = 0 if unroutable is None else publish.return_unroutable(*unroutable)
-        self._end_pass()
+        if self.state.publishes.to_commit or self.state.to_share:
+            self._end_pass()
         return returned
 
     def confirmed(
@@ -240,14 +243,13 @@ class Connection:
         refused  table positions, when only some of the part were refused
         """
         self.state.publishes.confirmed(token, part, ok, refused)
-        self._end_pass()
+        if self.state.publishes.to_commit or self.state.to_share:
+            self._end_pass()
 
     def _end_pass(self) -> None:
         """Do what is done once for all that has come: commits first, their channels continue."""
-        if self.state.publishes.to_commit:
-            self._commit()
-        if self.state.to_share:
-            global_prefetch.share_out(self.state.to_share)
+        self._commit()
+        global_prefetch.share_out(self.state.to_share)
 
     def _commit(self) -> None:
         """Answer the transactions that are complete.
@@ -277,7 +279,7 @@ class Connection:
         if known is not None:
             consume.deliver(known, delivery, block)
             if self.state.to_share:
-                self._end_pass()
+                global_prefetch.share_out(self.state.to_share)
 
     def deliver_reply(self, session: SessionId, table: MessageTable, at: int) -> None:
         """Deliver message `at` of a table, published to the session's reply name."""

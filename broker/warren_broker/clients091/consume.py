@@ -93,6 +93,7 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         exclusive=method.exclusive,
     )
     channel.consumers[tag] = consumer
+    channel.shares |= explicit
     connection.consumers[consumer.number] = consumer
 
     def consuming(_: requests.RequestDone) -> None:
@@ -235,7 +236,7 @@ def deliver(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
         return  # repeated by a new leader
     consumer.next_msg_id = delivery.first_msg_id + delivery.last - delivery.first + 1
     channel = consumer.channel
-    if (channel.global_prefetch or channel.held_back) and not consumer.no_ack:
+    if (channel.global_prefetch or channel.held_back.runs) and not consumer.no_ack:
         channel.held_back.append(consumer.number, (consumer, delivery, block))
         global_prefetch.release(channel)
         return
@@ -302,12 +303,14 @@ def settle(channel: Channel, kind: int, held: Held) -> None:
             channel.request(commands.Return(number, msg_ids, failed=kind == REJECT_REQUEUE))
         else:
             channel.request(commands.Discard(number, msg_ids, failed=kind == REJECT_DISCARD))
-        global_prefetch.settled(channel, number, msg_ids)
         channel.deliveries.settled(number, msg_ids)
+        if channel.shares:
+            global_prefetch.settled(channel, number, msg_ids)
     if channel.past:
         for number, _ in settled:
             channel.forget_past(number)
-    global_prefetch.changed(channel)
+    if channel.shares or channel.held_back.runs:
+        global_prefetch.changed(channel)
 
 
 def _recover_async(channel: Channel, method: methods.BasicRecoverAsync) -> None:

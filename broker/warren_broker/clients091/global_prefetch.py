@@ -21,9 +21,9 @@ FREE_WINDOW = 1000
 
 def changed(channel: Channel) -> None:
     """Adjust to a change of the limit, the consumers or the unacknowledged deliveries."""
-    if channel.held_back:
+    if channel.held_back.runs:
         release(channel)
-    if channel.consumers:
+    if channel.shares:
         channel.connection.to_share[channel.session] = channel
 
 
@@ -42,7 +42,7 @@ def share_out(channels: dict[SessionId, Channel]) -> None:
 def release(channel: Channel) -> None:
     """Send held-back deliveries as far as the limit allows."""
     sent = True
-    while channel.held_back:
+    while channel.held_back.runs:
         consumer, delivery, block = channel.held_back.first
         count = delivery.last - delivery.first + 1
         limit = channel.global_prefetch
@@ -55,7 +55,7 @@ def release(channel: Channel) -> None:
         else:
             channel.held_back.popleft()
         sent = hand_out(consumer, delivery, block) and sent
-    if not sent:  # what could not be sent does not use up credit
+    if not sent and channel.shares:  # what could not be sent does not use up credit
         channel.connection.to_share[channel.session] = channel
 
 
@@ -82,7 +82,7 @@ def crowded(state: ConnectionState, number: ConsumerId, level: int, bytes_max: i
     held, channel = state.held_back.size_bytes, consumer.channel
     if held + level < bytes_max:
         return False
-    at_once = not channel.held_back and channel.deliveries.counted < channel.global_prefetch
+    at_once = not channel.held_back.runs and channel.deliveries.counted < channel.global_prefetch
     return not at_once or held >= HELD_BACK_BEYOND * bytes_max
 
 

@@ -32,48 +32,46 @@ class WaitingRuns(Generic[T]):
     """Runs of messages, the oldest first.
 
     counted  has the memory that they keep, perhaps with that of others
+    runs     by place, with their consumers
 
     Invariant: `_of` has the places of each consumer's runs, and no consumer without any
     """
 
-    __slots__ = ("_next", "_of", "_runs", "counted")
+    __slots__ = ("_next", "_of", "counted", "runs")
 
     def __init__(self, counted: HeldBackBytes) -> None:
         self.counted = counted
-        self._runs: OrderedDict[int, tuple[ConsumerId, Waiting[T]]] = OrderedDict()
+        self.runs: OrderedDict[int, tuple[ConsumerId, Waiting[T]]] = OrderedDict()
         self._of: dict[ConsumerId, dict[int, None]] = {}
         self._next = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._runs)
-
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self.runs)
 
     def __iter__(self) -> Iterator[Waiting[T]]:
-        return (run for _, run in self._runs.values())
+        return (run for _, run in self.runs.values())
 
     def append(self, number: ConsumerId, run: Waiting[T]) -> None:
         """Add a run of a consumer at the end."""
         self.counted.size_bytes += _kept_bytes(run)
-        self._runs[self._next] = number, run
+        self.runs[self._next] = number, run
         self._of.setdefault(number, {})[self._next] = None
         self._next += 1
 
     @property
     def first(self) -> Waiting[T]:
         """The oldest run; there is one."""
-        return next(iter(self._runs.values()))[1]
+        return next(iter(self.runs.values()))[1]
 
     def shorten_first(self, rest: Waiting[T]) -> None:
         """Replace the oldest run by what is left of it."""
-        place, (number, run) = next(iter(self._runs.items()))
+        place, (number, run) = next(iter(self.runs.items()))
         self.counted.size_bytes += _kept_bytes(rest) - _kept_bytes(run)
-        self._runs[place] = number, rest
+        self.runs[place] = number, rest
 
     def popleft(self) -> Waiting[T]:
         """Remove and return the oldest run."""
-        place, (number, run) = self._runs.popitem(last=False)
+        place, (number, run) = self.runs.popitem(last=False)
         places = self._of[number]
         del places[place]
         if not places:
@@ -83,14 +81,14 @@ class WaitingRuns(Generic[T]):
 
     def take_of(self, number: ConsumerId) -> list[Waiting[T]]:
         """Remove and return the runs of a consumer, which has ended; the others are not visited."""
-        taken = [self._runs.pop(place)[1] for place in self._of.pop(number, ())]
+        taken = [self.runs.pop(place)[1] for place in self._of.pop(number, ())]
         self.counted.size_bytes -= sum(map(_kept_bytes, taken))
         return taken
 
     def clear(self) -> None:
         """Remove all."""
         self.counted.size_bytes -= sum(map(_kept_bytes, self))
-        self._runs.clear()
+        self.runs.clear()
         self._of.clear()
 
 

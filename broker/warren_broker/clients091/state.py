@@ -156,6 +156,7 @@ class Channel:
     getters   queue to the number that basic.get uses there
     confirmed messages confirmed to the client; returned: messages returned as unroutable
     held_back deliveries beyond the channel-wide prefetch, in order
+    shares    a consumer of it had explicit credit once, which is shared out
     """
 
     connection: ConnectionState
@@ -174,6 +175,7 @@ class Channel:
     getters: dict[str, ConsumerId] = field(default_factory=dict)
     deliveries: DeliveryLedger = field(default_factory=DeliveryLedger)
     held_back: WaitingRuns[ChannelConsumer] = field(init=False)
+    shares: bool = False
     confirm: bool = False
     confirmed: int = 0
     returned: int = 0

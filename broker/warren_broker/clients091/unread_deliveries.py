@@ -68,7 +68,7 @@ class UnreadDeliveries:
         self.owes = True
 
     def __bool__(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting.runs)
 
     def took(self, consumer: int, delivery: Delivery, block: Block) -> None:
         """Note messages that a consumer was given."""

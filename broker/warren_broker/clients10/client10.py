@@ -179,7 +179,8 @@ class Client10(ProtocolClient):
         """Process bytes from the socket."""
         self._connection.receive(data)
         self._carry_out()
-        self._read_less(self._connection)
+        if self._connection.keyed_bytes:
+            self._read_less(self._connection)
         if self._timer is None:
             self._tick()
 

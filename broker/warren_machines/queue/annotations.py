@@ -41,15 +41,14 @@ class Annotations:
         """Yield (offset in the run, annotations) of its annotated messages."""
         block = self.blocks.get(index)
         if block is not None:
-            for ordinal in sorted(block):
-                if first <= ordinal <= last:
-                    yield ordinal - first, block[ordinal]
+            for ordinal in _within(block, first, last):
+                yield ordinal - first, block[ordinal]
 
     def forget(self, index: int, first: int, last: int) -> None:
         """Drop those of a run that leaves the queue."""
         block = self.blocks.get(index)
         if block is not None:
-            for ordinal in [at for at in block if first <= at <= last]:
+            for ordinal in _within(block, first, last):
                 del block[ordinal]
             if not block:
                 del self.blocks[index]
@@ -61,6 +60,13 @@ class Annotations:
     def load(self, rows: Iterable[AnnotatedRow]) -> None:
         """Load what `dump` returned into an empty object."""
         self.blocks = {index: dict(messages) for index, messages in rows}
+
+
+def _within(block: dict[int, Pairs], first: int, last: int) -> list[int]:
+    """Return the annotated messages first … last, ascending: a run may be one of 65,536."""
+    if last - first < len(block):
+        return [ordinal for ordinal in range(first, last + 1) if ordinal in block]
+    return sorted(ordinal for ordinal in block if first <= ordinal <= last)
 
 
 def size_bytes(pairs: Pairs) -> int:

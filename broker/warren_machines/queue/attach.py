@@ -57,7 +57,7 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
         consumer.suspended = bool(uplink.suspected_ms)
         uplink.consumers[command.consumer] = consumer
     elif consumer.queued:
-        service_order.leave_service(state, consumer)
+        state.service.remove(consumer)
     if known is None or known.getter:
         state.consumer_count += 1
         state.ever_used = True
@@ -73,6 +73,8 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
         consumer.filter = state.filters.use(command.filter, state.contents)
     consumer.limit, consumer.windowed = _window(state, consumer.no_ack, command)
     consumer.held_bytes = sum(map(state.size_of, consumer.held)) if consumer.windowed else 0
+    if state.config.single_active_consumer:
+        state.standby.add(consumer)
     service_order.elect(context)
     service_order.review(state, consumer)
     context.tell_active(consumer)

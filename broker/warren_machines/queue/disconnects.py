@@ -87,6 +87,8 @@ def node_back(context: QueueContext, command: NodeBack) -> AnyReply:
             uplink.yields = False
             for consumer in uplink.consumers.values():
                 consumer.suspended = False
+                if context.config.single_active_consumer:
+                    context.state.standby.add(consumer)
     service_order.elect(context)
     for consumer in context.state.all_consumers():
         service_order.review(context.state, consumer)

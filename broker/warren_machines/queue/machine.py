@@ -185,7 +185,7 @@ class QueueMachine:
         if state.relays:
             service_order.serve_relays(context)
         if state.order.count:
-            if state.service or state.filters.by_id:
+            if state.service.lanes or state.filters.by_id:
                 service_order.dispatch(context)
             if limits.limited(context):
                 limits.drop_head(context)

@@ -14,7 +14,6 @@ of the fields of `Consumer`, `Relay` and `RunStage`: another one is a new FORMAT
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import fields
 from typing import Any, Final, TypeAlias
 
@@ -30,7 +29,7 @@ from warren_machines.queue.letters.letter_queue import LetterQueue
 from warren_machines.queue.ready.ranges import Held
 from warren_machines.queue.relays.relay_state import KeptRun, OriginRow, Relay
 from warren_machines.queue.sinks.sink_state import RunRow, restored_run, run_row
-from warren_machines.queue.state import Consumer, QueueState, SeenUplink
+from warren_machines.queue.state import Consumer, QueueState, SeenUplink, Standby
 from warren_wire.queue_values.config import QueueConfig
 
 FORMAT: Final = 1
@@ -164,8 +163,8 @@ def snapshot(state: QueueState) -> bytes:
             over=sorted(state.over.items()),
             uplinks=[_uplink_row(uplink) for uplink in state.uplinks.values()],
             service=[
-                (priority, [consumer.key for consumer in state.service[priority]])
-                for priority in sorted(state.service)
+                (priority, list(state.service.lanes[priority]))
+                for priority in sorted(state.service.lanes)
             ],
             active=state.active.key if state.active is not None else None,
             relays=[_relay_row(state, state.relays[name]) for name in sorted(state.relays)],
@@ -258,9 +257,12 @@ def restore(data: bytes) -> QueueState:
             named = dict(zip(_CONSUMER_FIELDS, values, strict=True))
             consumer = Consumer(**named, held=held)
             uplink.consumers[consumer.id] = consumer
-    for priority, keys in row.service:
-        state.service[priority] = deque(state.consumer(key) for key in keys)
+    for _, keys in row.service:
+        for key in keys:
+            state.service.add(state.consumer(key))
     state.active = state.consumer(row.active) if row.active is not None else None
+    if state.config.single_active_consumer:
+        state.standby = Standby(state.all_consumers())
     _load_relays(state, row)
     if row.filters is not None:
         _load_filters(state, row.filters)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -82,6 +84,95 @@ class Consumer:
         return self.uplink, self.id
 
 
+class Service:
+    """The consumers that may be served: a lane for each priority, in turn within it.
+
+    A client may have any number of them, of as many priorities: none of these steps visits them.
+
+    Invariant: no lane is empty; `priorities` are those of the lanes, ascending
+    """
+
+    __slots__ = ("lanes", "priorities")
+
+    def __init__(self) -> None:
+        self.lanes: dict[int, OrderedDict[ConsumerKey, Consumer]] = {}
+        self.priorities: list[int] = []
+
+    def add(self, consumer: Consumer) -> None:
+        """Put a consumer at the end of its lane."""
+        lane = self.lanes.get(consumer.priority)
+        if lane is None:
+            lane = self.lanes[consumer.priority] = OrderedDict()
+            insort(self.priorities, consumer.priority)
+        lane[consumer.key] = consumer
+        consumer.queued = True
+
+    def remove(self, consumer: Consumer) -> None:
+        """Take a consumer out of its lane."""
+        consumer.queued = False
+        priority = consumer.priority
+        lane = self.lanes[priority]
+        del lane[consumer.key]
+        if not lane:
+            del self.lanes[priority]
+            del self.priorities[bisect_left(self.priorities, priority)]
+
+    def clear(self) -> None:
+        """Take all out: the queue is deleted."""
+        self.lanes.clear()
+        self.priorities.clear()
+
+    def check(self) -> None:
+        """Assert the invariant."""
+        assert sorted(self.lanes) == self.priorities, self.priorities
+        assert all(self.lanes.values()), "an empty lane of consumers"
+
+
+class Standby:
+    """The consumers of which one becomes the single active one: a heap, the best one first.
+
+    What has changed since a consumer was added is found out when it is the first one.
+
+    Invariants: each consumer that may become active, and is not, is in it once under its priority;
+    `_known` are the ranks in the heap
+    """
+
+    __slots__ = ("_heap", "_known")
+
+    def __init__(self, consumers: Iterable[Consumer] = ()) -> None:
+        self._heap: list[tuple[tuple[int, int], Consumer]] = []
+        self._known: set[tuple[int, int]] = set()
+        for consumer in consumers:
+            self.add(consumer)
+
+    def add(self, consumer: Consumer) -> None:
+        """Add a consumer that may become active; a repeat changes nothing."""
+        rank = _rank(consumer)
+        if rank not in self._known:
+            self._known.add(rank)
+            heappush(self._heap, (rank, consumer))
+
+    def best(self, active: Consumer | None) -> Consumer | None:
+        """Return the consumer of the highest priority, the oldest of these, but the active one."""
+        heap = self._heap
+        while heap:
+            rank, consumer = heap[0]
+            away = consumer.cancelled or consumer.suspended or consumer.getter
+            if not away and consumer is not active and rank == _rank(consumer):
+                return consumer
+            heappop(heap)
+            self._known.discard(rank)
+        return None
+
+    def has(self, consumer: Consumer) -> bool:
+        """Return whether a consumer is in it."""
+        return _rank(consumer) in self._known
+
+
+def _rank(consumer: Consumer) -> tuple[int, int]:
+    return -consumer.priority, consumer.order
+
+
 @dataclass(slots=True, eq=False)
 class SeenUplink:
     """One incarnation of a node, as far as this queue knows it.
@@ -110,6 +201,7 @@ class QueueState:
 
     service      consumers that may be served, by priority, in turn
     active       the consumer that is active, with single active consumer
+    standby      those that may become active
     ever_used    it had a consumer once (auto-delete)
     unused_ms    since when there is no consumer, get or claim (x-expires), unless there is one now;
                  0: no command was applied yet
@@ -145,7 +237,8 @@ class QueueState:
     ready_bytes: int = 0
     uplinks: dict[int, SeenUplink] = field(default_factory=dict)
     over: dict[str, int] = field(default_factory=dict)
-    service: dict[int, deque[Consumer]] = field(default_factory=dict)
+    service: Service = field(default_factory=Service)
+    standby: Standby = field(default_factory=Standby)
     active: Consumer | None = None
     consumer_count: int = 0
     unacked: int = 0
@@ -357,7 +450,7 @@ class QueueState:
                 assert self.filters.get(consumer.filter.id) is consumer.filter, consumer.key
                 assert not consumer.cancelled, consumer.key
                 assert not (consumer.queued and consumer.key in consumer.filter.parked)
-            queued = consumer in self.service.get(consumer.priority, ())
+            queued = consumer.key in self.service.lanes.get(consumer.priority, ())
             assert queued == consumer.queued, (consumer.key, queued)
             assert consumer.uplink in self.uplinks, consumer.key
         assert not self.filters or self.filters.newest >= self.contents.newest()
@@ -368,9 +461,12 @@ class QueueState:
             assert one.parked.keys() <= set(users), (one.id, one.parked)
         assert unacked == self.unacked, (unacked, self.unacked)
         assert consumers == self.consumer_count, (consumers, self.consumer_count)
-        served = sum(len(lane) for lane in self.service.values())
+        served = sum(len(lane) for lane in self.service.lanes.values())
         assert served == sum(consumer.queued for consumer in self.all_consumers()), served
-        assert all(self.service.values()), "an empty lane of consumers"
+        self.service.check()
+        for consumer in self.all_consumers() if self.config.single_active_consumer else ():
+            away = consumer.cancelled or consumer.suspended or consumer.getter
+            assert away or consumer is self.active or self.standby.has(consumer), consumer.key
         if self.active is not None:
             assert self.find(*self.active.key) is self.active, self.active.key
         for key, uplink in self.uplinks.items():

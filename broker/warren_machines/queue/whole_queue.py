@@ -25,7 +25,7 @@ from warren_machines.queue.letters import dead_letter
 from warren_machines.queue.ready import limits, service_order
 from warren_machines.queue.ready.block_index import BlockIndex
 from warren_machines.queue.relays import relays
-from warren_machines.queue.state import QueueState
+from warren_machines.queue.state import QueueState, Standby
 
 DONE: Final = Done()
 
@@ -148,6 +148,7 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     state.contents = BlockIndex()
     state.annotations = Annotations()
     state.service.clear()
+    state.standby = Standby()
     state.filters.clear()
     state.active = None
     state.readers.clear()

@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
-PACKED = frozenset(("contents", "order", "delayed", "letters", "filter", "filters", "origins"))
+PACKED = frozenset(
+    ("contents", "order", "delayed", "letters", "filter", "filters", "origins", "standby")
+)
 """Fields that hold the same in another form after a snapshot; their own tests compare those."""
 
 

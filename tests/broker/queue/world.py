@@ -83,7 +83,7 @@ def check(state: QueueState) -> None:
         waits = one in behind or state.order.find(one) is None
         assert not one.parked or waits, (one.id, "parked with a match")
     if state.order.count:
-        assert not state.service, "ready messages and waiting consumers"
+        assert not state.service.lanes, "ready messages and waiting consumers"
 
 
 class Queue:

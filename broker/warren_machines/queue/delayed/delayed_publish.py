@@ -36,10 +36,15 @@ def enqueue_delayed(context: QueueContext, command: EnqueueDelayed) -> AnyReply:
     state.contents.add(index, shape)
     if state.config.message_ttl_ms is not None or state.contents.detailed:
         state.contents.ready_at(index, context.now, state.config.message_ttl_ms)
+    runs: list[tuple[int, int, int]] = []
     first = 0
     for count, delay in command.delays:
-        hold_back(context, (index, first, first + count - 1, 0, 0), delay)
+        runs.append((delay, first, first + count - 1))
         first += count
+    # By their times: in any other order each of 65,536 messages may go to another packed leaf than
+    # the one before, which would be unpacked, and packed again, for each.
+    for delay, first, last in sorted(runs):
+        hold_back(context, (index, first, last, 0, 0), delay)
     return DONE
 
 

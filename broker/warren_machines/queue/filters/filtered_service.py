@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from warren_machines.queue.apply_context import QueueContext
@@ -72,14 +71,11 @@ def take(context: QueueContext, wanted: Filter, count: int, size_bytes: int) -> 
     return None
 
 
-def park(state: QueueState, consumer: Consumer, lane: deque[Consumer]) -> None:
-    """Take the first consumer of a lane out of the service queue: nothing matches its filter."""
-    assert consumer.filter is not None and lane[0] is consumer, consumer.key
-    lane.popleft()
-    consumer.queued = False
+def park(state: QueueState, consumer: Consumer) -> None:
+    """Take a consumer out of the service queue: nothing matches its filter."""
+    assert consumer.filter is not None, consumer.key
+    state.service.remove(consumer)
     consumer.filter.parked[consumer.key] = None
-    if not lane:
-        del state.service[consumer.priority]
 
 
 def wake(state: QueueState) -> None:
@@ -91,8 +87,7 @@ def wake(state: QueueState) -> None:
         for key in parked:
             consumer = state.find(*key)
             assert consumer is not None and not consumer.queued, key
-            consumer.queued = True
-            state.service.setdefault(consumer.priority, deque()).append(consumer)
+            state.service.add(consumer)
 
 
 def drain_waits(context: QueueContext, consumer: Consumer) -> bool:

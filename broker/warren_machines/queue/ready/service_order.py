@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from warren_machines.queue.apply_context import QueueContext
@@ -44,24 +43,11 @@ def review(state: QueueState, consumer: Consumer) -> None:
         if not consumer.queued:
             if consumer.filter is not None:
                 consumer.filter.parked.pop(consumer.key, None)
-            consumer.queued = True
-            lane = state.service.get(consumer.priority)
-            if lane is None:
-                lane = state.service[consumer.priority] = deque()
-            lane.append(consumer)
+            state.service.add(consumer)
     elif consumer.queued:
-        leave_service(state, consumer)
+        state.service.remove(consumer)
     elif consumer.filter is not None:
         consumer.filter.parked.pop(consumer.key, None)
-
-
-def leave_service(state: QueueState, consumer: Consumer) -> None:
-    """Take a consumer out of the service queue."""
-    consumer.queued = False
-    lane = state.service[consumer.priority]
-    lane.remove(consumer)
-    if not lane:
-        del state.service[consumer.priority]
 
 
 def dispatch(context: QueueContext) -> None:
@@ -73,15 +59,15 @@ def dispatch(context: QueueContext) -> None:
     """
     state = context.state
     service, order = state.service, state.order
+    lanes, priorities = service.lanes, service.priorities
     share = 0
     if state.filters.by_id and order.count:
         filtered_service.wake(state)
-    while service and order.count:
-        priority = max(service) if len(service) > 1 else next(iter(service))
-        lane = service[priority]
-        consumer = lane[0]
+    while lanes and order.count:
+        lane = lanes[priorities[-1]]
+        consumer = next(iter(lane.values()))
         if consumer.filter is not None and order.find(consumer.filter) is None:
-            filtered_service.park(state, consumer, lane)
+            filtered_service.park(state, consumer)
             share = share if lane else 0
             continue
         limit = room(consumer)
@@ -94,12 +80,11 @@ def dispatch(context: QueueContext) -> None:
             share = 0
         _hand_out(context, consumer, limit)
         if room(consumer) > 0:
-            lane.rotate(-1)
+            if len(lane) > 1:
+                lane.move_to_end(consumer.key)
             continue
-        lane.popleft()
-        consumer.queued = False
+        service.remove(consumer)
         if not lane:
-            del service[priority]
             share = 0
 
 
@@ -200,18 +185,14 @@ def elect(context: QueueContext) -> None:
     if active is not None and yields(state, active):
         active.quiescing = False
         active = state.active = None
-    best: Consumer | None = None
-    for candidate in state.all_consumers():
-        if candidate is active or candidate.cancelled or candidate.suspended or candidate.getter:
-            continue
-        if best is None or (-candidate.priority, candidate.order) < (-best.priority, best.order):
-            best = candidate
+    best = state.standby.best(active)
     if active is None:
         state.active = best
     elif best is not None and best.priority > active.priority and not context.active_stays:
         active.quiescing = active.held_count > 0
         if not active.quiescing:
             state.active = best
+            state.standby.add(active)
         review(state, active)
     else:
         active.quiescing = False

@@ -1,0 +1,138 @@
+"""What one entry makes a queue's machine do, counted: a sum, no product of what clients choose.
+
+In lines of Python; and where one line unpacks or packs rows by the hundred, in such calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.broker.queue.world import Queue, block
+from tests.line_steps import growth
+from warren_machines.queue import commands as c
+from warren_machines.queue.commands import Modify
+from warren_machines.queue.delayed.delay_commands import EnqueueDelayed
+from warren_machines.queue.ready import block_index, leaves
+from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, LEAVES_UNPACKED_MAX
+
+SUM = 2.5
+"""More than a sum grows when all is doubled, less than a product."""
+Prepared = Callable[[], object]
+SESSION, PUBLISHER = 5, 9
+
+
+def queue(**settings: Any) -> Queue:
+    """A queue that is not checked after each entry."""
+    made = Queue(**settings)
+    made.checked = False
+    return made
+
+
+def consuming(consumers: int, **settings: Any) -> Queue:
+    """A queue with so many consumers of one session."""
+    made = queue(**settings)
+    made.submit(*(c.Checkout(at, SESSION, "", prefetch=2) for at in range(consumers)))
+    return made
+
+
+def session_of_single_active_consumers_ends(count: int) -> Prepared:
+    """Each of them is the next active one, which was looked for among all."""
+    made = consuming(count, single_active_consumer=True)
+    return lambda: made.do(c.SessionDown(SESSION))
+
+
+def single_active_consumers_are_cancelled(count: int) -> Prepared:
+    made = consuming(count, single_active_consumer=True)
+    return lambda: made.submit(*map(c.Cancel, range(count)))
+
+
+def annotated_messages_of_a_block_are_settled(count: int) -> Prepared:
+    """All annotations of the block were looked through for each of its messages."""
+    made = queue()
+    made.do(c.Enqueue(), block(count), PUBLISHER)
+    made.do(c.Checkout(1, SESSION, "", explicit_credit=True))
+    made.do(c.Credit(1, 0, count))
+    change = (("x-a", b"\x01"),)
+    singly = [((at, at),) for at in range(2 * count)]
+    made.submit(*(Modify(1, ids, False, False, change, 0) for ids in singly[:count]))
+    made.do(c.Credit(1, count, count))
+    return lambda: made.submit(*(c.Settle(1, ids) for ids in singly[count:]))
+
+
+@pytest.mark.parametrize(
+    "prepared",
+    [
+        session_of_single_active_consumers_ends,
+        single_active_consumers_are_cancelled,
+        annotated_messages_of_a_block_are_settled,
+    ],
+)
+def test_one_entry_is_a_sum_of_steps(prepared: Callable[[int], Prepared]) -> None:
+    assert growth(prepared, 200) < SUM
+
+
+class Counted:
+    """Counts the calls of a function that a module has."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+        self.calls = 0
+        self._function = getattr(module, name)
+        patch.setattr(module, name, self)
+
+    def __call__(self, *given: Any) -> Any:
+        self.calls += 1
+        return self._function(*given)
+
+
+def test_a_service_of_many_consumers_takes_one_out_without_the_others() -> None:
+    """`deque.remove` compares all before it: unseen in lines, seconds for 100,000 consumers."""
+    made = consuming(200)
+    service, consumers = made.state.service, list(made.state.all_consumers())
+    for consumer in consumers:
+        service.remove(consumer)
+        assert not any(consumer.key in lane for lane in service.lanes.values())
+    assert not service.lanes
+
+
+def test_delays_in_any_order_unpack_each_leaf_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: one leaf was unpacked, and one packed, for each message: 20,000 took 2 seconds."""
+    made, rows = queue(), 2 * LEAVES_UNPACKED_MAX * LEAF_ROWS_MAX // 2
+    every = tuple((1, 1_000 + 10 * at) for at in range(rows))
+    made.do(EnqueueDelayed(every), block(rows), PUBLISHER)
+    drawn = [(1, 1_005 + 10 * at) for at in range(rows)]
+    Random(1).shuffle(drawn)
+    unpacked = Counted(monkeypatch, leaves, "decode_leaf")
+    made.do(EnqueueDelayed(tuple(drawn[:2_000])), block(2_000), PUBLISHER)
+    assert unpacked.calls <= 2 * LEAVES_UNPACKED_MAX
+    made.checked = True
+    made.tick(0)
+
+
+@pytest.mark.parametrize(
+    "command", [c.Settle(1, ((0, 1 << 40),)), c.Return(1, ((0, 1 << 40),), False)]
+)
+def test_runs_held_in_any_order_leave_in_that_of_the_log(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: the page of each was unpacked, and another one packed: 100,000 took 15 seconds."""
+    count, stride = 2_000, 100
+    made = Queue(stride=stride, kind="classic", delivery_limit=-1)
+    made.checked = False
+    made.do(c.Checkout(1, SESSION, "", explicit_credit=True))
+    for _ in range(count):
+        made.put()
+    made.do(c.Credit(1, 0, count))
+    consumer = made.state.consumer((1, 1))
+    places = [held[2:] for held in consumer.held]
+    Random(1).shuffle(places)
+    consumer.held = [(*held[:2], *place) for held, place in zip(consumer.held, places, strict=True)]
+    packed = Counted(monkeypatch, block_index, "encode_page")
+    made.do(command)
+    assert packed.calls <= 2 * (count * stride >> block_index.PAGE_BITS)
+    made.checked = True
+    made.tick(0)
+    assert made.ready() == sorted(made.ready())
