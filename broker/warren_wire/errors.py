@@ -8,8 +8,8 @@ which limit; the helpers at the end return the texts that RabbitMQ's clients kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar, Literal, TypeAlias, TypeVar
 
 REPLY_TEXT_BYTES_MAX = 255
 CUT_OFF = "..."
@@ -50,6 +50,31 @@ class Refusal(Exception):
             return encoded.decode()
         cut = encoded[: REPLY_TEXT_BYTES_MAX - len(CUT_OFF)]
         return cut.decode("utf-8", "ignore") + CUT_OFF
+
+
+Found = TypeVar("Found")
+Shown = TypeVar("Shown")
+Reply: TypeAlias = Found | Refusal
+"""A result, or the refusal of what was asked for."""
+Answer: TypeAlias = Callable[[Found | Refusal], None]
+"""Called once with a result, or with a Refusal."""
+
+
+def converted(answer: Answer[Shown], convert: Callable[[Found], Shown]) -> Answer[Found]:
+    """Return what gives `answer` the result converted, and a Refusal as it is."""
+    return lambda reply: answer(reply if isinstance(reply, Refusal) else convert(reply))
+
+
+def continued(answer: Callable[[Refusal], None], then: Callable[[Found], None]) -> Answer[Found]:
+    """Return what calls `then` with the result, and `answer` with a Refusal."""
+
+    def told(reply: Found | Refusal) -> None:
+        if isinstance(reply, Refusal):
+            answer(reply)
+        else:
+            then(reply)
+
+    return told
 
 
 class ContentTooLarge(Refusal):

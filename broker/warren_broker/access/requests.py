@@ -376,7 +376,8 @@ class GotNothing(msgspec.Struct, frozen=True):
     getter: ConsumerId | None = None
 
 
-Result: TypeAlias = RequestDone | QueueDeclared | MessageCount | GotMessage | GotNothing | Refusal
+_Counted: TypeAlias = QueueDeclared | MessageCount | GotMessage | GotNothing
+Result: TypeAlias = RequestDone | TokenAccepted | _Counted | Refusal
 
 
 # ------------------------------------------------------------------ local lookups

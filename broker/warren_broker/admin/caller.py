@@ -22,7 +22,7 @@ from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
 
-Answer: TypeAlias = Callable[[Any], None]
+Answer: TypeAlias = errors.Answer[Any]
 """Called once with the result that the request's docstring names, or with a Refusal."""
 PERFORMED = Performed()
 

@@ -57,14 +57,13 @@ class _BoundClaim:
 
         def replied(reply: Any) -> None:
             if isinstance(reply, BoundClaim):
-                self.decide(reply.binding, partial(decided, reply.binding))
+                then = errors.continued(done, partial(decided, reply.binding))
+                self.decide(reply.binding, then)
             else:
                 done(reply if isinstance(reply, errors.Refusal) else None)
 
-        def decided(other: ClaimBinding, fate: Fate | errors.Refusal) -> None:
-            if isinstance(fate, errors.Refusal):
-                done(fate)
-            elif fate == "closed":
+        def decided(other: ClaimBinding, fate: Fate) -> None:
+            if fate == "closed":
                 self.bind(epoch, binding, done)
             else:
                 done(self._settled_by(other) if fate == "published" else self.unknown(other))
@@ -107,7 +106,7 @@ class _BoundClaim:
         self._ask(
             self._queue,
             command,
-            lambda reply: done(reply if isinstance(reply, errors.Refusal) else None),
+            errors.continued(done, lambda _: done(None)),
         )
 
     def _ask(
@@ -235,16 +234,15 @@ def _ask_freed(
     def replied(reply: Any) -> None:
         if isinstance(reply, BoundClaim):
             claim = _BoundClaim(asker, queue, command.reader, reply.number)
-            claim.decide(reply.binding, partial(decided, claim, reply.binding))
+            then = partial(decided, claim, reply.binding)
+            claim.decide(reply.binding, errors.continued(answer, then))
         elif isinstance(reply, errors.Refusal):
             answer(reply)
         else:
             answer(MessagesCounted(reply.messages))
 
-    def decided(claim: _BoundClaim, binding: ClaimBinding, fate: Fate | errors.Refusal) -> None:
-        if isinstance(fate, errors.Refusal):
-            answer(fate)
-        elif fate != "unknown":
+    def decided(claim: _BoundClaim, binding: ClaimBinding, fate: Fate) -> None:
+        if fate != "unknown":
             ask()
         elif undecided:
             claim.resolve(binding, False, lambda refused: answer(refused) if refused else ask())
@@ -377,9 +375,7 @@ def _publish_batch(asker: Asker, request: requests.PublishBatchRequest, answer: 
             for name, attempts in request.queues
         },
         lambda name: stages_gone(name, asker.vhost, request),
-        lambda result: answer(
-            result if isinstance(result, errors.Refusal) else MessagesCounted(result)
-        ),
+        errors.converted(answer, MessagesCounted),
     )
 
 
@@ -389,5 +385,5 @@ def _drop_batch(asker: Asker, request: requests.DropBatchRequest, answer: Answer
         asker,
         {name: commands.SinkDrop(*batch, attempts) for name, attempts in request.queues},
         lambda name: None,
-        lambda result: answer(result if isinstance(result, errors.Refusal) else Performed()),
+        errors.converted(answer, lambda _: Performed()),
     )

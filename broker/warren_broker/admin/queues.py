@@ -136,18 +136,16 @@ def _shown_retry(config: QueueConfig) -> str:
 def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: Answer) -> None:
     asker.access.declare_queue(request.name, request.arguments)
 
-    def declared(result: Declared | errors.Refusal) -> None:
-        if isinstance(result, errors.Refusal):
-            answer(result)
-            return
+    def declared(result: Declared) -> requests.DeclaredQueue:
         known = result.counts if isinstance(result.counts, commands.StatReply) else None
         info = _info(asker, result.queue, known)
         if result.created and not info.leader:
             # RabbitMQ's clients compare this answer with later ones; the election is under way.
             info = msgspec.structs.replace(info, leader=result.queue.leader)
-        answer(requests.DeclaredQueue(result.created, info))
+        return requests.DeclaredQueue(result.created, info)
 
-    declare_and_count(asker.broker, asker.vhost, request, asker.connection, asker.guard(declared))
+    done = asker.then(answer, declared)
+    declare_and_count(asker.broker, asker.vhost, request, asker.connection, done)
 
 
 def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) -> None:
@@ -157,10 +155,8 @@ def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) 
     asker.access.read_queue(request.name)
     queue = asker.broker.queues.find(asker.vhost, request.name)  # another connection's, too
 
-    def counted(stat: Any) -> None:
-        if isinstance(stat, errors.Refusal):
-            answer(stat)
-        elif (stat.readers or stat.relays) and not stat.now_ms:
+    def counted(stat: commands.StatReply) -> None:
+        if (stat.readers or stat.relays) and not stat.now_ms:
             # It came by way of the queue's log, behind what this node had sent, and says no time.
             asker.broker.reading.counts(queue.group, asker.guard(lambda read: timed(stat, read)))
         else:
@@ -169,7 +165,7 @@ def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) 
     def timed(stat: commands.StatReply, read: commands.StatReply | ReadFailed) -> None:
         answer(_info(asker, queue, stat if isinstance(read, ReadFailed) else read))
 
-    asker.broker.queue_counts(queue, False, asker.guard(counted))
+    asker.broker.queue_counts(queue, False, asker.guard(errors.continued(answer, counted)))
 
 
 def _reply_queue(asker: Asker, name: str) -> QueueInfo:

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from warren_broker.broker.importing import DefinitionImports
 from warren_broker.cluster.definitions import Definitions
@@ -83,7 +82,7 @@ class BootDefinitions:
         except errors.Refusal as refusal:
             raise self._unusable(refusal) from None
 
-        def replied(reply: Any) -> None:
+        def replied(reply: object) -> None:
             if isinstance(reply, errors.Refusal):
                 raise self._unusable(reply)
             report = checked.report

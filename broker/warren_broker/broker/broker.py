@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Mapping, Set
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from warren_broker.cluster.client.view_reads import ViewReads
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster, ClusterCallbacks, MakeHost
 from warren_broker.cluster.connections import Connections, DescribedClient
-from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.definitions import Definitions, Done
 from warren_broker.cluster.ids import Ids
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
@@ -70,7 +70,6 @@ from warren_wire.arguments import (
     storable,
 )
 
-Answer = Callable[[Any], None]
 """Called once with a result of `amqp091.requests`, or with a Refusal."""
 
 
@@ -242,7 +241,7 @@ class Broker:
         arguments: Mapping[str, Any],
         connection: int = 0,
         server_named: bool = False,
-        done: Callable[[metadata.QueueIs | errors.Refusal], None],
+        done: errors.Answer[metadata.QueueIs],
     ) -> None:
         """Declare a queue: create it, or check that the existing one is equivalent.
 
@@ -266,14 +265,16 @@ class Broker:
         policies = self.definitions.policies(vhost)
         command = self._queue_commands.declaration(checked, policies, connection, server_named)
 
-        def declared(reply: metadata.QueueIs | errors.Refusal) -> None:
+        def declared(reply: errors.Reply[metadata.QueueIs]) -> None:
             if isinstance(reply, metadata.QueueIs) and reply.created:
                 warn_of_fallback(command.initial or command.config)
             done(reply)
 
         self.definitions.submit(command, declared)
 
-    def queue_counts(self, queue: QueueRecord, touch: bool, done: Answer) -> None:
+    def queue_counts(
+        self, queue: QueueRecord, touch: bool, done: errors.Answer[commands.StatReply]
+    ) -> None:
         """Answer a StatReply that includes what this node has sent to the queue before."""
         if self.queues.absent(queue):
             done(self.queues.unavailable(queue))
@@ -295,7 +296,13 @@ class Broker:
         self.reading.counts(queue.group, read)
 
     def delete_queue(
-        self, vhost: str, name: str, if_unused: bool, if_empty: bool, connection: int, done: Answer
+        self,
+        vhost: str,
+        name: str,
+        if_unused: bool,
+        if_empty: bool,
+        connection: int,
+        done: errors.Answer[requests.MessageCount],
     ) -> None:
         """Delete a queue; answer MessageCount with its messages, 0 when there was no such queue."""
         if self.definitions.state.queue(vhost, name) is None:
@@ -304,12 +311,8 @@ class Broker:
         queue = self.queues.find(vhost, name, connection)
 
         def forget(count: int) -> None:
-            self.deletions.forget(
-                queue,
-                lambda gone: done(
-                    gone if isinstance(gone, errors.Refusal) else requests.MessageCount(count)
-                ),
-            )
+            counted = errors.converted(done, lambda _: requests.MessageCount(count))
+            self.deletions.forget(queue, counted)
 
         if self.queues.absent(queue):
             # As in RabbitMQ: its contents are unknown; without a condition it is deleted anyway.
@@ -319,7 +322,7 @@ class Broker:
                 forget(0)
             return
 
-        def deleted(reply: Any) -> None:
+        def deleted(reply: object) -> None:
             if isinstance(reply, errors.Refusal) and not isinstance(reply, errors.NotFound):
                 done(reply)
             else:
@@ -327,7 +330,7 @@ class Broker:
 
         self.queues.ask(queue, commands.Delete(if_unused, if_empty), deleted)
 
-    def cancel_consumer(self, consumer: int, done: Answer) -> None:
+    def cancel_consumer(self, consumer: int, done: errors.Answer[requests.RequestDone]) -> None:
         """Cancel a consumer; an auto-delete queue without another one is gone before `done`.
 
         The queue's leader deletes such a queue, too, in case this node fails before it has.
@@ -337,9 +340,9 @@ class Broker:
             self.consuming.cancel(consumer, done)
             return
 
-        answers: list[Any] = []
+        answers: list[object] = []
 
-        def answered(result: Any) -> None:
+        def answered(result: object) -> None:
             answers.append(result)
             if len(answers) == 2:
                 done(requests.RequestDone())
@@ -349,7 +352,13 @@ class Broker:
         self.deletions.delete_unused(queue, lambda: answered(None))
 
     def purge_queue(
-        self, vhost: str, name: str, connection: int, done: Answer, *, store: bool = False
+        self,
+        vhost: str,
+        name: str,
+        connection: int,
+        done: errors.Answer[requests.MessageCount],
+        *,
+        store: bool = False,
     ) -> None:
         """Purge a queue; answer MessageCount with the messages dropped.
 
@@ -357,10 +366,7 @@ class Broker:
         """
         queue = self.queues.find(vhost, name, connection, store=store)
 
-        def purged(reply: Any) -> None:
-            ok = isinstance(reply, commands.Count)
-            done(requests.MessageCount(reply.messages) if ok else reply)
-
+        purged = errors.converted(done, _messages)
         self.queues.ask(queue, commands.Purge(), purged)
 
     # ------------------------------------------------------------ exchanges, bindings
@@ -381,10 +387,10 @@ class Broker:
             store_leader=leader,
         )
 
-    def bind(self, command: metadata.Bind, done: Answer) -> None:
+    def bind(self, command: metadata.Bind, done: Done) -> None:
         """Add a binding; a new one of a recent history brings its messages before `done`."""
 
-        def bound(reply: Any) -> None:
+        def bound(reply: metadata.AnyReply | errors.Refusal) -> None:
             if isinstance(reply, metadata.BindingIs) and reply.created:
                 self.history.replay(command, done)
             else:
@@ -392,7 +398,7 @@ class Broker:
 
         self.definitions.submit(command, bound)
 
-    def connection_gone(self, connection: int, done: Answer) -> None:
+    def connection_gone(self, connection: int, done: errors.Answer[requests.RequestDone]) -> None:
         """Delete the exclusive queues of a connection that has ended, and count it no more."""
         self.clients.leave(connection)
         owner = (self.cluster.host.boot_id, connection)
@@ -427,3 +433,7 @@ def _queue_defaults(settings: Queues) -> QueueDefaults:
         consumer_timeout_ms=settings.consumer_timeout_ms,
         consumer_disconnected_timeout_ms=settings.consumer_disconnected_timeout_ms,
     ).of_type(settings.default_type)
+
+
+def _messages(count: commands.Count) -> requests.MessageCount:
+    return requests.MessageCount(count.messages)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from warren_broker.cluster.definitions import Definitions
+from warren_broker.cluster.definitions import Definitions, Done
 from warren_broker.cluster.leader.letter_forwarder import warn_of_fallback
 from warren_broker.cluster.membership.mirror_follower import QueueCommands
 from warren_broker.cluster.membership.placement import Placement
@@ -98,7 +98,7 @@ class DefinitionImports:
     def submit(
         self,
         checked: CheckedImport,
-        done: Callable[[Any], None],
+        done: Done,
         source: str = "",
         first: bool = False,
         forever: bool = False,
@@ -119,11 +119,10 @@ class DefinitionImports:
             )
             return
 
-        def imported(reply: Any) -> None:
-            if not isinstance(reply, errors.Refusal):
-                for each in command.commands:
-                    if isinstance(each, DeclareQueue):
-                        warn_of_fallback(each.initial or each.config)
-            done(reply)
+        def imported(reply: object) -> object:
+            for each in command.commands:
+                if isinstance(each, DeclareQueue):
+                    warn_of_fallback(each.initial or each.config)
+            return reply
 
-        self._definitions.submit(command, imported, forever=forever)
+        self._definitions.submit(command, errors.converted(done, imported), forever=forever)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from typing import Any
 
 from warren_broker.access.requests import TokenAccepted
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.connection_events import ConnectionEvents
 from warren_broker.clients.connection_log import ConnectionLog
+from warren_broker.cluster.logins import Answer, Entered
 from warren_broker.cluster.strangers import WaitingLogin
 from warren_broker.counting.counters import PROTOCOLS
 from warren_raft.runtime.net.stream import Stream
@@ -25,7 +25,7 @@ def check_login(
     broker: Broker,
     peer: str,
     login: tuple[str, str, str],
-    done: Callable[[Any, str], None],
+    done: Callable[[Entered, str], None],
     counted: str = "",
 ) -> None:
     """Call `done` with what `NodeLogins.authenticate` answers, and why it was refused.
@@ -36,13 +36,13 @@ def check_login(
     """
     user, password, mechanism = login
 
-    def told(result: Any, why: str) -> None:
+    def told(result: Entered, why: str) -> None:
         refused = isinstance(result, errors.LoginRefused)
         if counted and (refused or not isinstance(result, errors.Refusal)):
             broker.cluster.counters.logged_in(counted, not refused)
         done(result, why)
 
-    def checked(result: Any) -> None:
+    def checked(result: Entered) -> None:
         if isinstance(result, errors.LoginRefused):
             told(result, errors.LoginRefused.why if mechanism != EXTERNAL else _why_not(user))
         elif isinstance(result, errors.Refusal):
@@ -58,7 +58,7 @@ def check_login(
     broker.logins.authenticate(user, password, mechanism, checked)
 
 
-def name_of(result: Any, user: str) -> str:
+def name_of(result: Entered, user: str) -> str:
     """Return the user that has logged in: a token says its own, whatever name came with it."""
     return result.rights.user if isinstance(result, TokenAccepted) else user
 
@@ -68,7 +68,7 @@ def log_in(
     log: ConnectionLog,
     peer: str,
     login: tuple[str, str, str],
-    done: Callable[[Any], None],
+    done: Answer,
     events: ConnectionEvents,
     protocol: str,
     gone: Callable[[], bool],
@@ -89,11 +89,11 @@ def log_in(
     turns = broker.strangers.logins
 
     def check(attempt: WaitingLogin) -> None:
-        def answer(result: Any) -> None:
+        def answer(result: Entered) -> None:
             turns.end(attempt)
             done(result)
 
-        def checked(result: Any, why: str) -> None:
+        def checked(result: Entered, why: str) -> None:
             if not isinstance(result, errors.Refusal):
                 events.logged_in(name_of(result, user), mechanism, None)
             if not isinstance(result, errors.LoginRefused):

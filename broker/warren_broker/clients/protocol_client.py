@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -25,6 +24,7 @@ from warren_broker.clients.connection_log import ConnectionLog
 from warren_broker.clients.login import log_in
 from warren_broker.cluster.client_sampler import ClientCounted
 from warren_broker.cluster.connections import KnownConsumer
+from warren_broker.cluster.logins import Answer, Entered
 from warren_broker.counting.counters import PROTOCOLS
 from warren_broker.counting.message_stats import Row
 from warren_machines.queue.commands import SessionId
@@ -126,7 +126,7 @@ class ProtocolClient(ABC):
 
     # ------------------------------------------------------------ its login
 
-    def _log_in_turn(self, login: tuple[str, str, str], done: Callable[[Any], None]) -> None:
+    def _log_in_turn(self, login: tuple[str, str, str], done: Answer) -> None:
         """Log in when it is this address's turn; login: user, password, mechanism."""
         self._mechanism = login[2]
         log_in(
@@ -141,10 +141,10 @@ class ProtocolClient(ABC):
             partial(guarded_call, self),
         )
 
-    def _expiring(self, answer: Callable[[Any], None]) -> Callable[[Any], None]:
+    def _expiring(self, answer: Answer) -> Answer:
         """Return what answers a request, and notes the end of the token that it brought."""
 
-        def done(result: Any) -> None:
+        def done(result: Entered) -> None:
             answer(result)
             if isinstance(result, TokenAccepted):
                 self._expires(result.rights)

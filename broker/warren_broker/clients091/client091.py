@@ -271,8 +271,8 @@ class Client091(ProtocolClient):
         else:
             self._session.answer(request.token, refusal)
 
-    def _answer(self, request: Any) -> Callable[[Any], None]:
-        def answer(result: Any) -> None:
+    def _answer(self, request: Any) -> Callable[[requests.Result], None]:
+        def answer(result: requests.Result) -> None:
             self._session.answer(request.token, result)
             self._carry_out()
 
@@ -296,7 +296,7 @@ class Client091(ProtocolClient):
     def _open_vhost(self, request: requests.OpenVhostRequest) -> None:
         answer = self._answer(request)
 
-        def done(result: Any) -> None:
+        def done(result: requests.Result) -> None:
             if not isinstance(result, errors.Refusal) and not self._gone:
                 client = self._session.state.client_properties
                 self._log.opened(request.user, request.vhost, client)
@@ -338,27 +338,25 @@ class Client091(ProtocolClient):
     def _declare_queue(self, request: requests.QueueDeclareRequest) -> None:
         answer = self._answer(request)
 
-        def counted(result: Any) -> None:
-            if isinstance(result, errors.Refusal):
-                answer(result)
-            else:
-                count = result.messages_ready + taken_by(request.arguments, result)
-                answer(requests.QueueDeclared(request.name, count, result.consumers))
+        def counted(found: commands.StatReply) -> requests.QueueDeclared:
+            count = found.messages_ready + taken_by(request.arguments, found)
+            return requests.QueueDeclared(request.name, count, found.consumers)
 
+        told = errors.converted(answer, counted)
         if request.passive:
             queue = self._broker.queues.find(self._vhost, request.name, self._number)
-            self._broker.queue_counts(queue, True, counted)
+            self._broker.queue_counts(queue, True, told)
             return
 
-        def declared(result: Declared | errors.Refusal) -> None:
-            counted(result if isinstance(result, errors.Refusal) else result.counts)
+        def declared(result: Declared) -> None:
+            told(result.counts)
 
         declare_and_count(
             self._broker,
             self._vhost,
             request,
             self._number,
-            declared,
+            errors.continued(answer, declared),
             server_named=request.server_named,
         )
 
@@ -366,7 +364,7 @@ class Client091(ProtocolClient):
         answer = self._answer(request)
         self._deleting += 1
 
-        def done(result: Any) -> None:
+        def done(result: requests.Result) -> None:
             self._deleting -= 1
             answer(result)
             if not self._deleting:
@@ -385,7 +383,7 @@ class Client091(ProtocolClient):
 
     def _define(self, request: Any, command: metadata.AnyCommand) -> None:
         answer = self._answer(request)
-        self._broker.definitions.submit(command, lambda reply: answer(_done(reply)))
+        self._broker.definitions.submit(command, errors.converted(answer, _done))
 
     def _declare_exchange(self, request: requests.ExchangeDeclareRequest) -> None:
         if request.passive:
@@ -410,7 +408,7 @@ class Client091(ProtocolClient):
     def _bind(self, request: requests.AddBindingRequest) -> None:
         answer = self._answer(request)
         bind = metadata.Bind(**self._binding(request))
-        self._broker.bind(bind, lambda reply: answer(_done(reply)))
+        self._broker.bind(bind, errors.converted(answer, _done))
 
     def _unbind(self, request: requests.RemoveBindingRequest) -> None:
         self._define(request, metadata.Unbind(**self._binding(request)))
@@ -499,16 +497,15 @@ class Client091(ProtocolClient):
         )
         answer = self._answer(request)
 
-        def done(result: Any) -> None:
-            if not isinstance(result, errors.Refusal):
-                self._events.consumer_created(request)
-            answer(result)
+        def done(result: requests.RequestDone) -> requests.RequestDone:
+            self._events.consumer_created(request)
+            return result
 
         self._broker.consuming.checkout(
             queue,
             command,
             self,
-            guarded_call(self, done),
+            guarded_call(self, errors.converted(answer, done)),
             request.cancel_on_failover,
             has_room=self._held.has_room,
         )
@@ -516,7 +513,7 @@ class Client091(ProtocolClient):
     def _cancel(self, request: requests.CancelRequest) -> None:
         answer = self._answer(request)
 
-        def done(result: Any) -> None:
+        def done(result: requests.Result) -> None:
             self._events.consumers_deleted((request.consumer,))
             self._hand_out_held(request.consumer)
             answer(result)
@@ -536,7 +533,7 @@ class Client091(ProtocolClient):
         command = commands.Get(request.consumer, request.session, request.no_ack)
         answer = self._answer(request)
 
-        def got(result: Any) -> None:
+        def got(result: requests.Result) -> None:
             self._counts.got(request, result, queue)
             answer(result)
 
@@ -573,9 +570,9 @@ class Client091(ProtocolClient):
         self._broker.replies.close(request.name)
 
 
-def _done(reply: Any) -> errors.Refusal | requests.RequestDone:
+def _done(_: object) -> requests.RequestDone:
     """Return the answer to a change of the definitions."""
-    return reply if isinstance(reply, errors.Refusal) else requests.RequestDone()
+    return requests.RequestDone()
 
 
 _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {

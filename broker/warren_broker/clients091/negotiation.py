@@ -57,10 +57,10 @@ def _start_ok(connection: ConnectionState, method: methods.ConnectionStartOk) ->
     user, password = credentials(connection.config, method.mechanism, method.response)
     connection.phase = "securing"
 
+    def refused(refusal: Refusal) -> None:
+        _not_authenticated(connection, method.mechanism, refusal)
+
     def authenticated(result: Any) -> None:
-        if isinstance(result, Refusal):
-            _not_authenticated(connection, method.mechanism, result)
-            return
         by_token = isinstance(result, requests.TokenAccepted)
         connection.rights = result.rights if by_token else None
         connection.user = result.rights.user if by_token else user
@@ -77,7 +77,7 @@ def _start_ok(connection: ConnectionState, method: methods.ConnectionStartOk) ->
 
     connection.requests.append(
         requests.AuthenticateRequest(
-            token=connection.expect(None, authenticated),
+            token=connection.expect(None, errors.continued(refused, authenticated)),
             mechanism=method.mechanism,
             user=user,
             password=password,
@@ -116,10 +116,10 @@ def _within(field: str, given: int, lowest: int, highest: int) -> None:
 
 
 def _open(connection: ConnectionState, method: methods.ConnectionOpen) -> None:
-    def opened(result: Any) -> None:
-        if isinstance(result, Refusal):
-            connection.close(result, at=methods.ConnectionOpen.code)
-            return
+    def refused(refusal: Refusal) -> None:
+        connection.close(refusal, at=methods.ConnectionOpen.code)
+
+    def opened(_: object) -> None:
         connection.vhost = method.virtual_host
         connection.phase = "running"
         connection.send(0, methods.ConnectionOpenOk())
@@ -127,7 +127,7 @@ def _open(connection: ConnectionState, method: methods.ConnectionOpen) -> None:
     connection.phase = "asking"
     connection.requests.append(
         requests.OpenVhostRequest(
-            token=connection.expect(None, opened),
+            token=connection.expect(None, errors.continued(refused, opened)),
             vhost=method.virtual_host,
             user=connection.user,
         )
@@ -135,14 +135,12 @@ def _open(connection: ConnectionState, method: methods.ConnectionOpen) -> None:
 
 
 def _update_secret(connection: ConnectionState, method: methods.ConnectionUpdateSecret) -> None:
-    def updated(result: Any) -> None:
-        if isinstance(result, Refusal):
-            refused = errors.NotAllowed("New secret was refused by one of the backends")
-            connection.close(
-                result if isinstance(result, errors.NotAllowed) else refused,
-                at=methods.ConnectionUpdateSecret.code,
-            )
-            return
+    def refused(refusal: Refusal) -> None:
+        if not isinstance(refusal, errors.NotAllowed):
+            refusal = errors.NotAllowed("New secret was refused by one of the backends")
+        connection.close(refusal, at=methods.ConnectionUpdateSecret.code)
+
+    def updated(result: object) -> None:
         if isinstance(result, requests.TokenAccepted):
             connection.rights = result.rights
         connection.send(0, methods.ConnectionUpdateSecretOk())
@@ -152,7 +150,7 @@ def _update_secret(connection: ConnectionState, method: methods.ConnectionUpdate
 
     connection.requests.append(
         requests.UpdateSecretRequest(
-            token=connection.expect(None, updated),
+            token=connection.expect(None, errors.continued(refused, updated)),
             user=connection.user,
             password=method.new_secret.decode("utf-8", "surrogateescape"),
         )

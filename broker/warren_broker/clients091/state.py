@@ -70,7 +70,7 @@ def run_bytes(table: MessageTable, first: int, last: int) -> int:
 
 
 Then: TypeAlias = Callable[[Any], None]
-"""Called with a result that is no Refusal."""
+"""Called with a result; with a Refusal only where no channel asked."""
 NO_ARGUMENTS = ConsumeArguments()
 _NO_LIMIT = 1 << 31
 """The scanner's frame_max when none was negotiated."""

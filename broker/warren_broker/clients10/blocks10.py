@@ -253,13 +253,9 @@ def _fetch(asker: Asker, request: connection_requests.FetchClaim, answer: Answer
         # 1. A leader is paused; another one opens the claim.  2. The first resumes, is asked
         # before it learns of that, and has no such claim.  A claim that a leader has is answered at
         # once, because it never changes; a missing one only after a command went through the log.
-        asker.broker.queues.ask(queue, commands.Stat(touch=False), confirmed)
-
-    def confirmed(reply: Any) -> None:
-        if isinstance(reply, errors.Refusal):
-            answer(reply)
-        else:
-            ask(found)
+        asker.broker.queues.ask(
+            queue, commands.Stat(touch=False), errors.continued(answer, lambda _: ask(found))
+        )
 
     ask(found_at_first)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from warren_broker.access.access import Access
 from warren_broker.access.connection_config import ConnectionConfig
-from warren_broker.access.requests import TokenAccepted
+from warren_broker.access.requests import RequestDone, TokenAccepted
 from warren_broker.access.token_rights import HeldRights
 from warren_broker.admin.caller import PERFORMED, Answer, Asker
 from warren_broker.admin.resources import HANDLERS
@@ -304,20 +304,18 @@ class Client10(ProtocolClient):
         except errors.Refusal as refusal:
             answer(refusal)
 
-    def _log_in(self, request: connection_requests.Login, answer: Callable[[Any], None]) -> None:
-        def done(result: Any) -> None:
-            if isinstance(result, TokenAccepted):
-                self._rights = result.rights
-                answer(connection_requests.LoggedIn(result.rights.user))
-                return
-            answer(result if isinstance(result, errors.Refusal) else connection_requests.LoggedIn())
+    def _log_in(self, request: connection_requests.Login, answer: Answer) -> None:
+        def done(result: RequestDone | TokenAccepted) -> connection_requests.LoggedIn:
+            if not isinstance(result, TokenAccepted):
+                return connection_requests.LoggedIn()
+            self._rights = result.rights
+            return connection_requests.LoggedIn(result.rights.user)
 
         login = (request.user, request.password, request.mechanism)
-        self._log_in_turn(login, self._expiring(done))
+        logged_in = errors.converted(answer, done)
+        self._log_in_turn(login, self._expiring(logged_in))
 
-    def _renew(
-        self, held: HeldRights, request: RenewTokenRequest, answer: Callable[[Any], None]
-    ) -> None:
+    def _renew(self, held: HeldRights, request: RenewTokenRequest, answer: Answer) -> None:
         vhost, user = self._connection.vhost, self._connection.user
 
         def done(result: Any) -> None:
@@ -331,9 +329,7 @@ class Client10(ProtocolClient):
         secret = request.secret.decode("utf-8", "surrogateescape")
         self._broker.logins.renew(held, vhost, secret, self._expiring(done))
 
-    def _open_vhost(
-        self, request: connection_requests.OpenVhost, answer: Callable[[Any], None]
-    ) -> None:
+    def _open_vhost(self, request: connection_requests.OpenVhost, answer: Answer) -> None:
         settings = self._broker.settings
 
         def done(result: Any) -> None:
@@ -367,7 +363,7 @@ class Client10(ProtocolClient):
         own = self._connection
         Access(self._broker, own.vhost, own.user, self._rights).must_be(tag, what)
 
-    def _answerer(self, request: Any) -> Callable[[Any], None]:
+    def _answerer(self, request: Any) -> Answer:
         token = request.token
 
         def answer(result: Any) -> None:

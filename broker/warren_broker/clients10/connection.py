@@ -69,6 +69,7 @@ from warren_wire.errors import (
     ResourceError,
     SyntaxRefused,
     Unavailable,
+    continued,
     login_refused,
 )
 from warren_wire.kernel import MessageTable
@@ -423,13 +424,10 @@ class Connection10:
         self.client |= {str(key): str(told[key]) for key in told if str(key) in shown}
         named = hostname.startswith(VHOST_PREFIX)
         self.vhost = hostname.removeprefix(VHOST_PREFIX) if named else DEFAULT_VHOST
-        self.ask(OpenVhost(self.user, self.vhost), self._vhost_answered)
+        answered = continued(self._close_with, self._vhost_answered)
+        self.ask(OpenVhost(self.user, self.vhost), answered)
 
-    def _vhost_answered(self, answer: AnyAnswer) -> None:
-        if isinstance(answer, Refusal):
-            self._close_with(answer)
-            return
-        assert isinstance(answer, VhostOpened), answer
+    def _vhost_answered(self, answer: VhostOpened) -> None:
         told = {**self._properties, "node": answer.node, "cluster_name": answer.cluster}
         self._engine.open({symbol(key): value for key, value in told.items()})
         self.opened = True

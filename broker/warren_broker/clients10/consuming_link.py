@@ -32,7 +32,7 @@ from warren_wire.amqp10.link_flows import LinkAddress
 from warren_wire.amqp10.message.sent import MessageWriter, encode_message
 from warren_wire.amqp10.proton import Delivery, Link, symbol
 from warren_wire.block.block import Block
-from warren_wire.errors import ContentTooLarge, InvalidArgument, Refusal
+from warren_wire.errors import ContentTooLarge, InvalidArgument, Refusal, continued
 
 RELAY_NAME_MAX: Final = 4_096
 PRIORITY: Final = "rabbitmq:priority"
@@ -100,16 +100,15 @@ class ConsumingLink(LinkPart):
         self._queue = queue
         said = (*self._said, self._filters.filter, self._relay)
         request = Consume(queue, self.link.name, self.settled, *said)
-        self.host.ask(request, self._rejoined if self._held.consumer else self._answered)
+        if self._held.consumer:
+            self.host.ask(request, continued(self.refuse, self._rejoined))
+        else:
+            self.host.ask(request, continued(self.refuse_opening, self._answered))
 
-    def _answered(self, answer: AnyAnswer) -> None:
-        if not self.ended and isinstance(answer, Refusal):
-            self.refuse_opening(answer)
-            return
-        if not self._joined(answer):
-            return
-        self._activity.attach(self._accept)
-        self.flow()
+    def _answered(self, answer: Consuming) -> None:
+        if self._joined(answer):
+            self._activity.attach(self._accept)
+            self.flow()
 
     def _accept(self) -> None:
         accept_attach(self.link)
@@ -119,19 +118,15 @@ class ConsumingLink(LinkPart):
             describe(self.link.source, self._temporary.name, TEMPORARY_QUEUE)
         self.link.snd_settle_mode = Link.SND_SETTLED if self.settled else Link.SND_UNSETTLED
 
-    def _rejoined(self, answer: AnyAnswer) -> None:
-        if not self.ended and isinstance(answer, Refusal):
-            self.refuse(answer)
-        elif self._joined(answer):
+    def _rejoined(self, answer: Consuming) -> None:
+        if self._joined(answer):
             self.flow()
 
-    def _joined(self, answer: AnyAnswer) -> bool:
+    def _joined(self, answer: Consuming) -> bool:
         """Note the link's consumer; return False when the link has ended meanwhile."""
         if self.ended:
-            if isinstance(answer, Consuming):
-                self.host.tell(EndConsumer(answer.consumer, failed=False))
+            self.host.tell(EndConsumer(answer.consumer, failed=False))
             return False
-        assert isinstance(answer, Consuming), answer
         self.consumer = answer.consumer
         first_tag = self._held.first_tag + self._next_msg_id
         self._next_msg_id = 0

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote
 
-from warren_broker.clients10.connection_requests import AnyAnswer
 from warren_broker.clients10.link import LinkPart, symbols
 from warren_broker.clients10.link_requests import (
     DeclareTemporary,
@@ -20,7 +19,7 @@ from warren_broker.clients10.link_requests import (
     TemporaryDeclared,
 )
 from warren_wire.amqp10.proton import UNDESCRIBED, Array, Data, Described, Link, Terminus, symbol
-from warren_wire.errors import NotImplementedHere, Refusal
+from warren_wire.errors import NotImplementedHere, continued
 
 VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"
 TEMPORARY_QUEUE: Final = "temporary-queue"
@@ -95,14 +94,10 @@ class TemporaryQueue:
         self.name = ""
         self._part = part
         self._declared = declared
-        part.host.ask(DeclareTemporary(container, part.link.name), self._answered)
+        answered = continued(part.refuse_opening, self._answered)
+        part.host.ask(DeclareTemporary(container, part.link.name), answered)
 
-    def _answered(self, answer: AnyAnswer) -> None:
-        if isinstance(answer, Refusal):
-            if not self._part.ended:
-                self._part.refuse_opening(answer)
-            return
-        assert isinstance(answer, TemporaryDeclared), answer
+    def _answered(self, answer: TemporaryDeclared) -> None:
         self.name = answer.queue
         if self._part.ended:
             self.delete()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from warren_broker.clients10.connection_bounds import ConnectionBounds, FetchedAhead
-from warren_broker.clients10.connection_requests import AnyAnswer, AnyRequest
+from warren_broker.clients10.connection_requests import AnyRequest
 from warren_wire.admin.requests import Tag
 from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
 from warren_wire.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
@@ -25,7 +24,7 @@ from warren_wire.amqp10.proton import (
     symbol,
 )
 from warren_wire.amqp10.send_ahead import SendAhead
-from warren_wire.errors import InvalidArgument, NotImplementedHere, Refusal
+from warren_wire.errors import Answer, InvalidArgument, NotImplementedHere, Refusal
 
 OUTCOMES: Final = (
     "amqp:accepted:list",
@@ -33,7 +32,7 @@ OUTCOMES: Final = (
     "amqp:released:list",
     "amqp:modified:list",
 )
-OnAnswer: TypeAlias = Callable[[AnyAnswer], None]
+OnAnswer: TypeAlias = Answer[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,9 +178,10 @@ class LinkPart:
 
     def refuse_opening(self, refusal: Refusal) -> None:
         """Answer the attach with an error, after what it asks for was looked up."""
-        self.ended = True
-        self.host.faults.append(LinkFault(self.link.name, refusal))
-        refuse_attach(self.link, refusal)
+        if not self.ended:
+            self.ended = True
+            self.host.faults.append(LinkFault(self.link.name, refusal))
+            refuse_attach(self.link, refusal)
 
     def finish(self) -> None:
         """End the link without an error."""

@@ -146,10 +146,7 @@ def _declare_temporary(
     name = asker.broker.ids.name(_prefix(request.container, request.link))
     asker.access.declare_queue(name, {})
 
-    def declared(reply: Any) -> None:
-        refused = isinstance(reply, errors.Refusal)
-        answer(reply if refused else link_requests.TemporaryDeclared(name))
-
+    declared = errors.converted(answer, lambda _: link_requests.TemporaryDeclared(name))
     asker.broker.declare_queue(
         asker.vhost,
         name,
@@ -170,7 +167,7 @@ def _prefix(container: str, link: str) -> str:
 
 
 def _delete_temporary(asker: Asker, request: link_requests.DeleteTemporary, answer: Answer) -> None:
-    def deleted(reply: Any) -> None:
+    def deleted(reply: object) -> None:
         if isinstance(reply, errors.Refusal) and not isinstance(reply, errors.NotFound):
             log.info("temporary queue %s: %s", quoted(request.queue), reply.detail)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from warren_broker.clients10.connection_requests import AnyAnswer
 from warren_broker.clients10.dynamic_nodes import VOLATILE_QUEUE, describe
 from warren_broker.clients10.link import LinkHost, LinkPart, accept_attach
 from warren_broker.clients10.link_requests import CloseReplies, OpenReplies, RepliesOpened
@@ -10,7 +9,7 @@ from warren_wire.amqp10.deliveries import give_back_credit
 from warren_wire.amqp10.message.sent import encode_message
 from warren_wire.amqp10.proton import Link
 from warren_wire.block.layout import FORM_AMQP091
-from warren_wire.errors import Refusal
+from warren_wire.errors import continued
 from warren_wire.kernel import MessageTable
 
 
@@ -25,14 +24,9 @@ class RepliesLink(LinkPart):
         super().__init__(link, host)
         self._name = ""
         self._sent = 0
-        host.ask(OpenReplies(), self._answered)
+        host.ask(OpenReplies(), continued(self.refuse_opening, self._answered))
 
-    def _answered(self, answer: AnyAnswer) -> None:
-        if isinstance(answer, Refusal):
-            if not self.ended:
-                self.refuse_opening(answer)
-            return
-        assert isinstance(answer, RepliesOpened), answer
+    def _answered(self, answer: RepliesOpened) -> None:
         self._name = answer.name
         if self.ended:
             self.gone()

@@ -12,7 +12,7 @@ import logging
 import os
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from warren_broker.access.requests import ExchangeFacts
 from warren_broker.cluster import messages
@@ -64,7 +64,7 @@ REFUSED_RETRY_MS = 5_000
 """Interval in which a node refused by its cluster tries again: an operator may change that."""
 NUMBERS_PER_ENTRY = 2 * COMMANDS_MAX
 """Numbers reserved for one entry of group 0; see `Definitions.number`."""
-Done = Callable[[Any], None]
+Done: TypeAlias = errors.Answer[Any]
 """Called once with a reply of `metadata.commands`, or with a Refusal."""
 Load = Callable[[Callable[[], None]], None]
 """Loads definitions at a start, then calls back, see `cluster.boot_definitions`."""
@@ -155,7 +155,7 @@ class Definitions:
             log.info("this node joins a cluster that exists: %s", ", ".join(formation.voters))
 
     def _say_started(self, command: commands.NodeStarted) -> None:
-        def started(reply: Any) -> None:
+        def started(reply: object) -> None:
             if isinstance(reply, errors.Refusal):
                 log.error("the cluster refuses this node: %s", reply.detail)
                 self._cluster.loop.call_later(REFUSED_RETRY_MS, lambda: self._say_started(command))
@@ -229,11 +229,11 @@ class Definitions:
         client = self._cluster.clients[METADATA_GROUP]
         number = 0 if forever else self._timeouts.add(lambda: done(self._unavailable()))
 
-        def answer(result: Any) -> None:
+        def answer(result: object) -> None:
             if forever or self._timeouts.answered(number):
                 done(result)
 
-        def replied(reply: Any, index: int) -> None:
+        def replied(reply: object, index: int) -> None:
             result = (
                 commands.to_refusal(reply) if isinstance(reply, commands.MetadataRefused) else reply
             )
@@ -247,7 +247,7 @@ class Definitions:
 
         client.command(command, replied)
 
-    def number(self, done: Done) -> None:
+    def number(self, done: errors.Answer[int]) -> None:
         """Draw a number above every number drawn before in this cluster, on any node.
 
         done  called with it, or with Unavailable after the timeout; then the number drawn is never
@@ -255,7 +255,7 @@ class Definitions:
         """
         deadline = self._timeouts.add(lambda: done(self._unavailable()))
 
-        def replied(reply: Any, index: int) -> None:
+        def replied(reply: object, index: int) -> None:
             # A log entry is from one node and holds at most COMMANDS_MAX commands.
             if index != self._drawn[0]:
                 self._drawn = (index, 0)

@@ -18,7 +18,8 @@ from warren_wire import errors
 from warren_wire.certificate_login import EXTERNAL
 
 log = logging.getLogger(__name__)
-Answer: TypeAlias = Callable[[Any], None]
+Entered: TypeAlias = errors.Reply[requests.RequestDone | requests.TokenAccepted]
+Answer: TypeAlias = Callable[[Entered], None]
 OWN_LINK: Final = (
     "the URI leads to the cluster of the shovel or link itself, where it acts for the user that "
     "has set it: leave the host out, as in amqp:///VHOST"
@@ -91,11 +92,8 @@ class NodeLogins:
                 accept(rights)
 
         def accept(rights: TokenRights) -> None:
-            def checked(result: Any) -> None:
-                refused = isinstance(result, errors.Refusal)
-                done(result if refused else requests.TokenAccepted(rights))
-
-            self.open_vhost(vhost, rights.user, checked, rights)
+            accepted = errors.converted(done, lambda _: requests.TokenAccepted(rights))
+            self.open_vhost(vhost, rights.user, accepted, rights)
 
         self._rights(secret, found)
 
@@ -139,20 +137,17 @@ class NodeLogins:
             # The user or the vhost may have been deleted while other nodes were asked.
             self.open_vhost(vhost, user, lambda now: opened(refusal or now), rights)
 
-        def opened(result: Any) -> None:
+        def opened(result: Entered) -> None:
             if isinstance(result, errors.Refusal):
                 self._clients.leave(connection)
             done(result)
 
-        def permitted(result: Any) -> None:
-            if isinstance(result, errors.Refusal):
-                done(result)
-            else:
-                tags = self._definitions.tags(user) if rights is None else rights.tags
-                free = manages and "administrator" in tags
-                self._clients.enter(connection, vhost, user, channels, counted, free=free)
+        def permitted(_: object) -> None:
+            tags = self._definitions.tags(user) if rights is None else rights.tags
+            free = manages and "administrator" in tags
+            self._clients.enter(connection, vhost, user, channels, counted, free=free)
 
-        self.open_vhost(vhost, user, permitted, rights)
+        self.open_vhost(vhost, user, errors.continued(done, permitted), rights)
 
     def _held(self, vhost: str, user: str, rights: HeldRights | None) -> HeldPermissions | None:
         if rights is None:

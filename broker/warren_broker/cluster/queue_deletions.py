@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.cluster.definitions import Done
 from warren_machines.metadata.commands import DeleteQueue
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import commands
@@ -25,23 +26,20 @@ class QueueDeletions:
         self._cluster = queues.cluster
         self._definitions = queues.definitions
 
-    def forget(
-        self, queue: QueueRecord, done: Callable[[Any], None], forever: bool = False
-    ) -> None:
+    def forget(self, queue: QueueRecord, done: Done, forever: bool = False) -> None:
         """Have the definitions forget a queue that was deleted, or of which no member is asked."""
 
-        def forgotten(reply: Any) -> None:
-            if not isinstance(reply, errors.Refusal):
-                self._cluster.counters.add("queues_deleted", 1)
-            done(reply)
+        def forgotten(reply: object) -> object:
+            self._cluster.counters.add("queues_deleted", 1)
+            return reply
 
         command = DeleteQueue(queue.vhost, queue.name, queue.group)
-        self._definitions.submit(command, forgotten, forever=forever)
+        self._definitions.submit(command, errors.converted(done, forgotten), forever=forever)
 
     def delete_unused(self, queue: QueueRecord, done: Callable[[], None]) -> None:
         """Delete a queue unless it is in use; `done` is called when either is known."""
 
-        def deleted(reply: Any) -> None:
+        def deleted(reply: object) -> None:
             # Refused: there is a consumer again; Unavailable: the queue's next leader asks again.
             if isinstance(reply, commands.Count | errors.NotFound):
                 self.forget(queue, lambda gone: done())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from warren_broker.config import Limits
 from warren_raft.address_shares import AddressShares
@@ -75,7 +75,7 @@ class WaitingLogin:
     host: str
     _check: Callable[[WaitingLogin], None]
     _gone: Callable[[], bool]
-    _done: Callable[[Any], None]
+    _done: Callable[[errors.Refusal], None]
 
     def begin(self) -> None:
         """See `Newcomer`."""

@@ -134,13 +134,11 @@ class _Asking:
             in_parts=False,
         )
 
-        def answer(result: Any) -> None:
-            if isinstance(result, errors.Refusal):
-                self._refuse(result)
-            else:
-                self._send(NodeReply(ask.number, *rendered(request, result)))
+        def shown(result: Any) -> None:
+            self._send(NodeReply(ask.number, *rendered(request, result)))
 
-        HANDLERS[type(request)](asker, request, guarded_call(self, answer))
+        answer = guarded_call(self, errors.continued(self._refuse, shown))
+        HANDLERS[type(request)](asker, request, answer)
 
     def _refuse(self, refusal: errors.Refusal) -> None:
         status, condition = refusal.http_status, refusal.condition

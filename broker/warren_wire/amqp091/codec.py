@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, TypeAlias, get_type_hints
 
 from warren_wire.amqp091 import fields, methods
 from warren_wire.amqp091.methods import Method
@@ -34,7 +34,8 @@ _READ: dict[str, Callable[[fields.FieldReader], Any]] = {
     "longstr": fields.FieldReader.long_string,
     "table": fields.FieldReader.table,
 }
-_WRITE: dict[str, Callable[[Any], bytes]] = {
+_Write: TypeAlias = Callable[[Any], bytes]
+_WRITE: dict[str, _Write] = {
     "octet": lambda value: value.to_bytes(1, "big"),
     "short": struct.Struct(">H").pack,
     "long": struct.Struct(">I").pack,
@@ -70,11 +71,11 @@ class _Layout(NamedTuple):
 
     method: type[Method]
     prefix: bytes
-    writes: tuple[tuple[Callable[[Any], Any], Callable[[Any], bytes]], ...]
+    writes: tuple[tuple[attrgetter[Any], _Write], ...]
     reads: tuple[tuple[bool, Callable[[fields.FieldReader], Any]], ...]
 
 
-def _bits(count: int) -> tuple[Callable[[Any], bytes], Callable[[fields.FieldReader], Any]]:
+def _bits(count: int) -> tuple[_Write, Callable[[fields.FieldReader], Any]]:
     """Return the writer and the reader of an octet that holds `count` bits."""
     values = [tuple(bool(octet >> bit & 1) for bit in range(count)) for octet in range(256)]
     if count == 1:
@@ -88,7 +89,7 @@ def _octets(names: list[str]) -> list[list[str]]:
 
 
 def _layout(method: type[Method]) -> _Layout:
-    writes: list[tuple[Callable[[Any], Any], Callable[[Any], bytes]]] = []
+    writes: list[tuple[attrgetter[Any], _Write]] = []
     reads: list[tuple[bool, Callable[[fields.FieldReader], Any]]] = []
     for kind, run in groupby(wire_types(method), itemgetter(1)):
         names = [name for name, _ in run]

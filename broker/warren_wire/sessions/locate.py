@@ -82,7 +82,10 @@ class FoundAddresses(IOServices):
 
 
 def locate(
-    services: IOServices, uri: ShovelUri, own: OwnNode, found: Callable[[Any], None]
+    services: IOServices,
+    uri: ShovelUri,
+    own: OwnNode,
+    found: Callable[[Located | BaseException], None],
 ) -> None:
     """Call `found` with what was Located, or with the error."""
     here = own.places.has(uri)

@@ -7,15 +7,16 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from warren_raft.errors import StorageError
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import is_full
 
-Job = Callable[[], Any]
+T = TypeVar("T")
 Post = Callable[[Callable[[], None]], None]
-Work = tuple[Job, Callable[[Any], None], Callable[[OSError], None]]
+Full = Callable[[OSError], None]
+Work = tuple[Callable[[], Any], Callable[..., None], Full]
 
 
 class BackgroundWriter:
@@ -33,7 +34,7 @@ class BackgroundWriter:
         self._thread = threading.Thread(target=self._work, name="background-writer", daemon=True)
         self._thread.start()
 
-    def run(self, job: Job, done: Callable[[Any], None], full: Callable[[OSError], None]) -> None:
+    def run(self, job: Callable[[], T], done: Callable[[T], None], full: Full) -> None:
         """Run `job` on the thread, then call done(result), or full(error) if there was no space."""
         self._jobs.put((job, done, full))
 
@@ -43,7 +44,7 @@ class BackgroundWriter:
         self._jobs.put(None)
         self._thread.join()
 
-    def _tell(self, done: Callable[[Any], None], result: Any) -> None:
+    def _tell(self, done: Callable[[T], None], result: T) -> None:
         if not self._closed:
             done(result)
 

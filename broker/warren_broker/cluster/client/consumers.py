@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 import msgspec
 
@@ -15,6 +15,7 @@ from warren_broker.cluster.client.queue_client import (
     Receiver,
 )
 from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.cluster.client.uplink import OnReply
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import commands
 from warren_machines.queue.attach import surely_empty
@@ -24,8 +25,8 @@ from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 from warren_wire import errors
 
-Answer = Callable[[requests.Result], None]
-"""Called once."""
+Done: TypeAlias = errors.Answer[requests.RequestDone]
+Got: TypeAlias = errors.Answer[requests.GotMessage | requests.GotNothing]
 GET_READ_MS = 200
 """A read that takes longer is given up: the get becomes a log entry, which waits for a leader."""
 
@@ -65,7 +66,7 @@ class Consumers:
         queue: QueueRecord,
         command: commands.Checkout,
         receiver: Receiver,
-        done: Answer,
+        done: Done,
         cancel_on_failover: bool = False,
         missed: Callable[[int], None] | None = None,
         timed_out: Callable[[commands.MsgIds, int | None], None] | None = None,
@@ -102,7 +103,7 @@ class Consumers:
             has_room=has_room,
         )
 
-        def joined(reply: Any) -> None:
+        def joined(reply: object) -> None:
             if isinstance(reply, errors.Refusal):
                 client.consumers.pop(number, None)
                 if isinstance(reply, errors.Unavailable):
@@ -138,7 +139,7 @@ class Consumers:
         local = None if client is None else client.consumers.get(consumer)
         return None if local is None else local.timeout_ms
 
-    def cancel(self, consumer: int, done: Answer) -> None:
+    def cancel(self, consumer: int, done: Done) -> None:
         """Cancel a consumer; it gets nothing more after `done`, and keeps what it holds."""
         client = self._client(consumer)
         queue = self.queue_of(consumer)
@@ -146,7 +147,7 @@ class Consumers:
             done(requests.RequestDone())
             return
 
-        def cancelled(reply: Any) -> None:
+        def cancelled(reply: object) -> None:
             # Whatever the answer is, later deliveries are not for the client.
             if isinstance(reply, errors.Unavailable):
                 self._kept.add(consumer)
@@ -158,9 +159,7 @@ class Consumers:
             client.command(commands.Cancel(consumer))
         self._queues.ask(queue, commands.Cancel(consumer), cancelled)
 
-    def credit(
-        self, command: commands.Credit, on_reply: Callable[[Any, int], None] | None = None
-    ) -> None:
+    def credit(self, command: commands.Credit, on_reply: OnReply | None = None) -> None:
         """Pass on a consumer's flow."""
         client = self._client(command.consumer)
         if client is not None:
@@ -233,7 +232,7 @@ class Consumers:
 
     # ------------------------------------------------------------ gets
 
-    def get(self, queue: QueueRecord, command: commands.Get, done: Answer) -> None:
+    def get(self, queue: QueueRecord, command: commands.Get, done: Got) -> None:
         """Get one message, or none; that a queue is empty is read where that is possible.
 
         1. A message was got, and its queue deleted and declared again.  2. The new queue gives its
@@ -247,14 +246,14 @@ class Consumers:
             return
         number = self._new_number()
 
-        def got(result: requests.Result) -> None:
+        def got(result: errors.Reply[requests.GotMessage | requests.GotNothing]) -> None:
             if isinstance(result, requests.GotMessage | requests.GotNothing):
                 result = msgspec.structs.replace(result, getter=number)
             done(result)
 
         self._get(queue, msgspec.structs.replace(command, consumer=number), got)
 
-    def _get(self, queue: QueueRecord, command: commands.Get, done: Answer) -> None:
+    def _get(self, queue: QueueRecord, command: commands.Get, done: Got) -> None:
         """Get one message, or read that there is none.
 
         An empty queue costs a round of messages and no log entry (`Host.read_index`). The read sees
@@ -292,13 +291,13 @@ class Consumers:
         except UnknownGroup:
             return False
 
-    def _take_one(self, queue: QueueRecord, command: commands.Get, done: Answer) -> None:
+    def _take_one(self, queue: QueueRecord, command: commands.Get, done: Got) -> None:
         if self._queues.deleted(queue):
             done(errors.no_queue(queue.name, queue.vhost))
             return
         self._remember(command.consumer, command.session, queue)
 
-        def got(reply: Any) -> None:
+        def got(reply: object) -> None:
             if not isinstance(reply, commands.GetReply):
                 done(reply if isinstance(reply, errors.Refusal) else requests.GotNothing())
             elif reply.delivery is None:
@@ -317,7 +316,7 @@ class Consumers:
                     return
                 done(requests.GotMessage(delivery, block, reply.messages_ready))
 
-        def late(reply: Any) -> None:
+        def late(reply: object) -> None:
             # The client was told that the queue is out of reach: return the message at once.
             if isinstance(reply, commands.GetReply) and reply.delivery is not None:
                 number = reply.delivery.first_msg_id

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.forwarding import Fate, Forwarding
@@ -140,7 +140,7 @@ class _Router:
     def start(self) -> None:
         """Attach to the store."""
 
-        def joined(reply: Any) -> None:
+        def joined(reply: object) -> None:
             if isinstance(reply, errors.Refusal) and not self._over:
                 self._ended(not isinstance(reply, errors.NotFound))
 

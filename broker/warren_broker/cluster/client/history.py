@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from warren_broker.cluster.client.forwarding import AllAnswered
 from warren_broker.cluster.client.kept_messages import restored
@@ -18,6 +17,7 @@ from warren_broker.cluster.client.reads import (
     Runs,
     cut_runs,
 )
+from warren_broker.cluster.definitions import Done
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.exchange_types import RECENT_HISTORY
 from warren_machines.metadata.records import QueueRecord
@@ -28,8 +28,6 @@ from warren_wire.block.block import Block, BlockError
 from warren_wire.kernel import load_block
 
 log = logging.getLogger(__name__)
-Done = Callable[[Any], None]
-"""Called once with MetadataDone or a Refusal."""
 DONE: Final = metadata.MetadataDone()
 
 
@@ -75,12 +73,9 @@ class _Replay:
     _left: Runs = ()
 
     def start(self) -> None:
-        self.queues.ask(self.store, Stat(), self._counted)
+        self.queues.ask(self.store, Stat(), errors.continued(self._fail, self._counted))
 
-    def _counted(self, reply: Any) -> None:
-        if isinstance(reply, errors.Refusal):
-            self._fail(reply)
-            return
+    def _counted(self, _: object) -> None:
         most = self.store.config.max_length or 0
         self.reading.runs(self.store.group, "", 0, 0, most, self._found)
 

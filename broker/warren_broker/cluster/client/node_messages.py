@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from warren_broker.cluster.client.event_facts import Facts, facts_of, fitting
 from warren_broker.cluster.client.forwarding import Forwarding
@@ -206,7 +206,7 @@ class OwnExchange:
     def _declare(self) -> None:
         self._declaring = True
 
-        def declared(reply: Any) -> None:
+        def declared(reply: object) -> None:
             self._declaring = False
             if isinstance(reply, errors.Refusal):
                 publisher = self.publisher

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
 from warren_broker.cluster.client.forwarding import AllAnswered, Forwarding
@@ -13,6 +13,7 @@ from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
 from warren_broker.cluster.client.relayed import Names, by_origin, joined, relayed_command
 from warren_broker.cluster.client.routed_runs import QueuePart, RunRouter
+from warren_broker.cluster.client.uplink import OnReply
 from warren_broker.cluster.turn_shares import Share, TurnShares
 from warren_broker.counting.message_stats import PUBLISH_IN, PUBLISH_OUT
 from warren_machines.metadata.exchange_types import DELAYED_MESSAGE
@@ -349,7 +350,7 @@ class Publisher:
         client: GroupClient,
         part: QueuePart,
         parts: list[QueuePart],
-        confirm: Callable[[Any, int], None] | None,
+        confirm: OnReply | None,
     ) -> None:
         """Put the messages of one of the parts into a recent history.
 
@@ -363,7 +364,7 @@ class Publisher:
         table = lasting(part.stored)
         version = self._bindings_version(vhost, exchange)
 
-        def on_reply(reply: Any, index: int) -> None:
+        def on_reply(reply: object, index: int) -> None:
             if self._bindings_version(vhost, exchange) in (version, -1):
                 if confirm is not None:
                     confirm(reply, index)
@@ -440,11 +441,11 @@ def _confirmer(
     own: _OwnBlock | None,
     strict: bool = False,
     unknown: Callable[[], None] | None = None,
-) -> Callable[[Any, int], None] | None:
+) -> OnReply | None:
     if tell is None:
         return None
 
-    def on_reply(reply: Any, index: int) -> None:
+    def on_reply(reply: object, index: int) -> None:
         if unknown is not None and isinstance(reply, errors.Refusal):
             unknown()
         elif not isinstance(reply, Refused):

@@ -148,19 +148,12 @@ class GroupClient:
 
     # ------------------------------------------------------------ towards the leader
 
-    def publish(
-        self, part: Any, size_bytes: int, on_reply: Callable[[Any, int], None] | None
-    ) -> None:
+    def publish(self, part: Any, size_bytes: int, on_reply: OnReply | None) -> None:
         """Add messages to this pass's block."""
         self.uplink.publish(part, size_bytes, on_reply)
         self._touch()
 
-    def command(
-        self,
-        command: Any,
-        on_reply: Callable[[Any, int], None] | None = None,
-        ordered: bool = False,
-    ) -> None:
+    def command(self, command: Any, on_reply: OnReply | None = None, ordered: bool = False) -> None:
         """Add a command to this pass's submission."""
         self.uplink.command(command, on_reply, ordered)
         self._touch()
@@ -214,16 +207,12 @@ class GroupClient:
         else:
             self._touch()
 
-    def with_block(
-        self, command: Any, block: bytes | memoryview, on_reply: Callable[[Any, int], None] | None
-    ) -> None:
+    def with_block(self, command: Any, block: bytes | memoryview, on_reply: OnReply | None) -> None:
         """Add a command with a block of its own."""
         self.uplink.with_block(command, block, on_reply)
         self._touch()
 
-    def with_messages(
-        self, command: Any, part: Any, on_reply: Callable[[Any, int], None] | None
-    ) -> None:
+    def with_messages(self, command: Any, part: Any, on_reply: OnReply | None) -> None:
         """Add a command with messages that become a block of its own."""
         self.uplink.with_messages(command, part, on_reply)
         self._touch()
@@ -300,7 +289,7 @@ class GroupClient:
         local.ends = False
         self.give_back_unsent(local.consumer)
 
-        def cancelled(reply: Any, index: int) -> None:
+        def cancelled(reply: object, index: int) -> None:
             self.cancelled(local.consumer, "failover")
             self.leave(local.consumer)
 
@@ -343,7 +332,7 @@ class GroupClient:
                   a consumer that ends, of which the queue is not asked
         """
 
-        def resumed(reply: Any, index: int) -> None:
+        def resumed(reply: object, index: int) -> None:
             local.resuming -= 1
             if isinstance(reply, Resumed) and reply.first_msg_id > local.next_msg_id:
                 local.next_msg_id = reply.first_msg_id

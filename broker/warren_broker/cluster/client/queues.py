@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.uplink import Uplink
@@ -12,14 +12,20 @@ from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.codec import encode_submission
-from warren_machines.queue.commands import VERSION, AnyCommand, Enqueue, Refused, Submission
+from warren_machines.queue.commands import (
+    VERSION,
+    AnyCommand,
+    Enqueue,
+    Refused,
+    Submission,
+)
 from warren_wire import errors
 from warren_wire.block.block import FORM_AMQP091, compress
 from warren_wire.kernel import Selection, assemble
 from warren_wire.queue_values.config import QueueConfig
 
 ENQUEUE = Enqueue()
-Done = Callable[[Any], None]
+Done: TypeAlias = errors.Answer[Any]
 """Called once with a reply of `queue.commands`, or with a Refusal."""
 
 
@@ -166,7 +172,7 @@ class QueueClients:
             self._answered(queue.group, number)
             done(self.unavailable(queue))
 
-        def replied(reply: Any, index: int) -> None:
+        def replied(reply: object, index: int) -> None:
             result = to_refusal(reply, queue) if isinstance(reply, Refused) else reply
             if self._timeouts.answered(number):
                 self._answered(queue.group, number)

@@ -48,6 +48,7 @@ class ReadFailed:
     unavailable: bool
 
 
+Done: TypeAlias = Callable[[Any], None]
 _DELETED: Final = ReadFailed("the queue was deleted", True)
 
 
@@ -57,7 +58,7 @@ class _Pending:
 
     group: int
     ask: Callable[[int], Any]
-    done: Callable[[Any], None]
+    done: Done
     asked: str | None = None
 
 
@@ -178,7 +179,7 @@ class RemoteReads:
             group, lambda request: messages.ReadSinks(request, group, sink, run, count), done
         )
 
-    def start(self, group: int, ask: Callable[[int], Any], done: Callable[[Any], None]) -> None:
+    def start(self, group: int, ask: Callable[[int], Any], done: Done) -> None:
         """Ask the leader of a group, again and again until it answers or the time is over.
 
         A queue that is deleted has none, and no answer: 1. A declaration finds a queue, and its

@@ -9,7 +9,7 @@ that fails before that leaves the work to the next one, and a repeat changes not
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
@@ -108,7 +108,7 @@ class PolicyFollower:
         self._asked = True
         groups, self._differing = tuple(self._differing), {}
 
-        def current(reply: Any) -> None:
+        def current(reply: object) -> None:
             self._asked = False
             for group in groups:
                 wanted = self._wanted(group)

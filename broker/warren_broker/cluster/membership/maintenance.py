@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from warren_broker.cluster.cluster import HAND_OVER_WAIT_MS, Cluster
 from warren_broker.cluster.definitions import Definitions
@@ -12,6 +12,7 @@ from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_raft.errors import NotLeader, UsageError
 from warren_raft.runtime.host import UnknownGroup
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 HANDED_OVER_MAX = 32
 """Leaderships transferred in one step."""
@@ -43,7 +44,7 @@ class Maintenance:
         definitions.on_ready.append(self._look)
         cluster.on_led.append(self._led)
 
-    def answer_first(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
+    def answer_first(self, done: Callable[[T], None]) -> Callable[[T], None]:
         """Wrap `done`; until it is called, no client of this node is disconnected.
 
         1. A client asks this node to put itself into maintenance.  2. The definitions say so.
@@ -52,7 +53,7 @@ class Maintenance:
         """
         self._answering += 1
 
-        def answered(result: Any) -> None:
+        def answered(result: T) -> None:
             done(result)
             self._answering -= 1
             self._cluster.loop.call_later(0, self._look)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
@@ -301,7 +301,7 @@ class MirrorFollower:
         self._at_barrier = True
         groups, self._differing = tuple(self._differing), {}
 
-        def current(reply: Any) -> None:
+        def current(reply: object) -> None:
             self._at_barrier = False
             for group in groups:
                 change = self._wanted(group)
@@ -324,7 +324,7 @@ class MirrorFollower:
             )
         self._asked[group] = None
 
-        def changed(reply: Any) -> None:
+        def changed(reply: object) -> None:
             self._asked.pop(group, None)
             if isinstance(reply, errors.Refusal):
                 log.warning("%s: %s", name, reply.detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, ParamSpec
 
 from warren_broker.cluster.cluster import Cluster
@@ -23,8 +23,6 @@ from warren_wire import errors
 from warren_wire.admin import members as values
 
 log = logging.getLogger(__name__)
-Answer = Callable[[Any], None]
-"""Called once with a value of `warren_wire.admin.members`, or with a Refusal."""
 MISSED_BY_ALL_MS = 3_000
 """Longest time until all nodes suspect one that has stopped, with the default settings."""
 QUERY_RETRY_MS = 100
@@ -60,7 +58,7 @@ class NodeService:
 
     # ------------------------------------------------------------ status
 
-    def list_nodes(self, done: Answer) -> None:
+    def list_nodes(self, done: errors.Answer[list[values.NodeInfo]]) -> None:
         """Answer a list of NodeInfo, by name."""
 
         def asked(led: Led) -> None:
@@ -70,7 +68,7 @@ class NodeService:
         self._leader_queries.ask_led(asked)
 
     @answers_refusals
-    def node_status(self, node: str, done: Answer) -> None:
+    def node_status(self, node: str, done: errors.Answer[values.NodeStatus]) -> None:
         """Answer NodeStatus. Refused: no such node (NotFound)."""
         self.check_known(node)
 
@@ -88,7 +86,7 @@ class NodeService:
         self._leader_queries.ask_led(asked)
 
     @answers_refusals
-    def quorum_critical(self, node: str, done: Answer) -> None:
+    def quorum_critical(self, node: str, done: errors.Answer[values.QuorumCritical]) -> None:
         """Answer QuorumCritical: the queues that would lose their majority if that node stopped.
 
         As in RabbitMQ, a cluster of one node is not critical: its queues are expected to stop with
@@ -212,17 +210,19 @@ class NodeService:
 
     # ------------------------------------------------------------ maintenance
 
-    def drain(self, node: str, done: Answer) -> None:
+    def drain(self, node: str, done: errors.Answer[values.NodeStatus]) -> None:
         """Put a node into maintenance until it is revived or restarts; answer NodeStatus."""
         own = node == self._cluster.host.node_id
         self._set_drained(node, True, self._maintenance.answer_first(done) if own else done)
 
-    def revive(self, node: str, done: Answer) -> None:
+    def revive(self, node: str, done: errors.Answer[values.NodeStatus]) -> None:
         """End a node's maintenance; answer NodeStatus."""
         self._set_drained(node, False, done)
 
     @answers_refusals
-    def _set_drained(self, node: str, drained: bool, done: Answer) -> None:
+    def _set_drained(
+        self, node: str, drained: bool, done: errors.Answer[values.NodeStatus]
+    ) -> None:
         self.check_known(node)
         if drained and not self._placement.running(node):
             raise errors.PreconditionFailed(
@@ -236,18 +236,13 @@ class NodeService:
                 "one first, or just stop it"
             )
 
-        def set_so(reply: Any) -> None:
-            if isinstance(reply, errors.Refusal):
-                done(reply)
-            else:
-                self.node_status(node, done)
-
-        self._definitions.submit(commands.SetDrained(node, drained), set_so)
+        shown = errors.continued(done, lambda _: self.node_status(node, done))
+        self._definitions.submit(commands.SetDrained(node, drained), shown)
 
     # ------------------------------------------------------------ removal
 
     @answers_refusals
-    def forget(self, node: str, done: Answer) -> None:
+    def forget(self, node: str, done: errors.Answer[values.Forgetting]) -> None:
         """Start removing a node for good; answer Forgetting. Refused while it is running.
 
         Its members leave every queue, it leaves the metadata group, then the registry: all of it is
@@ -278,15 +273,10 @@ class NodeService:
                 for queue in self._definitions.state.queues()
                 if queue.replicated and node in queue.carriers and queue.carriers != (node,)
             ]
-            self._definitions.submit(
-                commands.ForgetNode(node),
-                lambda reply: forgotten(reply, len(queues)),
-            )
+            told = errors.converted(done, partial(forgotten, len(queues)))
+            self._definitions.submit(commands.ForgetNode(node), told)
 
-        def forgotten(reply: Any, count: int) -> None:
-            if isinstance(reply, errors.Refusal):
-                done(reply)
-                return
+        def forgotten(count: int, reply: commands.Deleted) -> values.Forgetting:
             lost = tuple((queue.vhost, queue.name) for queue in reply.queues)
             for vhost, name in lost:
                 log.warning(
@@ -294,7 +284,7 @@ class NodeService:
                     errors.named("queue", name, vhost),
                     node,
                 )
-            done(values.Forgetting(node, count, lost))
+            return values.Forgetting(node, count, lost)
 
         def ask() -> None:
             self._leader_queries.ask([METADATA_GROUP], asked)

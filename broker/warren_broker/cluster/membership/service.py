@@ -37,8 +37,6 @@ from warren_wire import errors
 from warren_wire.admin import members as values
 from warren_wire.name_patterns import BadPattern, NameMatcher, Pattern
 
-Answer = Callable[[Any], None]
-"""Called once with a value of `warren_wire.admin.members`, or with a Refusal."""
 LEADERLESS_MS = 3_000
 """How long bulk changes wait for queues that are electing a leader before skipping them; a change
 of a single queue is refused at once, and its client asks again."""
@@ -63,7 +61,9 @@ class MemberService:
     # ------------------------------------------------------------ one queue
 
     @answers_refusals
-    def add_member(self, vhost: str, queue: str, node: str, done: Answer) -> None:
+    def add_member(
+        self, vhost: str, queue: str, node: str, done: errors.Answer[values.MembersChanged]
+    ) -> None:
         """Add a member; answer MembersChanged.
 
         Refused: no such queue or node (NotFound), a queue on a single node (classic, exclusive,
@@ -85,7 +85,9 @@ class MemberService:
         self._leader_queries.ask([found.group], asked)
 
     @answers_refusals
-    def delete_member(self, vhost: str, queue: str, node: str, done: Answer) -> None:
+    def delete_member(
+        self, vhost: str, queue: str, node: str, done: errors.Answer[values.MembersChanged]
+    ) -> None:
         """Remove a member; answer MembersChanged.
 
         Refused: as for add_member, the last member, a loss of the majority.
@@ -111,7 +113,9 @@ class MemberService:
         self._leader_queries.ask([found.group], asked)
 
     @answers_refusals
-    def queue_status(self, vhost: str, queue: str, done: Answer) -> None:
+    def queue_status(
+        self, vhost: str, queue: str, done: errors.Answer[values.QueueMembers]
+    ) -> None:
         """Answer QueueMembers."""
         found = self._queues.find(vhost, queue)
 
@@ -130,7 +134,9 @@ class MemberService:
         self._leader_queries.ask([found.group], asked)
 
     @answers_refusals
-    def transfer_leadership(self, vhost: str, queue: str, node: str, done: Answer) -> None:
+    def transfer_leadership(
+        self, vhost: str, queue: str, node: str, done: errors.Answer[values.LeaderMoved]
+    ) -> None:
         """Transfer a queue's leadership; answer LeaderMoved once it leads.
 
         Refused: no such queue, no up-to-date member there.
@@ -203,15 +209,13 @@ class MemberService:
         self,
         queue: QueueRecord,
         command: commands.ChangeMembers,
-        done: Answer,
+        done: errors.Answer[values.MembersChanged],
     ) -> None:
-        def changed(reply: Any) -> None:
-            if isinstance(reply, commands.QueueIs):
-                remark = _cost(reply.queue, command)
-                reply = msgspec.structs.replace(_changed(reply.queue, True), remark=remark)
-            done(reply)
+        def changed(reply: commands.QueueIs) -> values.MembersChanged:
+            remark = _cost(reply.queue, command)
+            return msgspec.structs.replace(_changed(reply.queue, True), remark=remark)
 
-        self._definitions.submit(command, changed)
+        self._definitions.submit(command, errors.converted(done, changed))
 
     def _leaderless(self, queue: QueueRecord) -> errors.Unavailable:
         return errors.Unavailable(
@@ -250,7 +254,7 @@ class MemberService:
         strategy: Literal["all", "even"],
         vhost_pattern: str,
         queue_pattern: str,
-        done: Answer,
+        done: errors.Answer[values.Resizing],
     ) -> None:
         """Add a member on the node to every matching quorum queue; answer Resizing.
 
@@ -266,7 +270,7 @@ class MemberService:
         self,
         node: str,
         strategy: Literal["all", "even"],
-        done: Answer,
+        done: errors.Answer[values.Resizing],
         matching: Sequence[QueueRecord],
     ) -> None:
         found = [
@@ -298,7 +302,7 @@ class MemberService:
         self._leader_queries.ask_led(asked)
 
     @answers_refusals
-    def shrink(self, node: str, errors_only: bool, done: Answer) -> None:
+    def shrink(self, node: str, errors_only: bool, done: errors.Answer[values.Resizing]) -> None:
         """Remove the node's member from every quorum queue; answer Resizing.
 
         errors_only  name only the queues where it failed
@@ -369,7 +373,7 @@ class MemberService:
         queues = sorted(queues, key=lambda queue: (queue.vhost, queue.name))
         found: dict[int, values.Resized] = {}
 
-        def decided(queue: QueueRecord, change: commands.ChangeMembers, reply: Any) -> None:
+        def decided(queue: QueueRecord, change: commands.ChangeMembers, reply: object) -> None:
             if isinstance(reply, commands.QueueIs):
                 size, remark = len(reply.queue.nodes), _cost(reply.queue, change)
                 result = values.Resized(queue.vhost, queue.name, size, remark=remark)
@@ -390,7 +394,9 @@ class MemberService:
             done(values.Resizing(node, ()))
 
     @answers_refusals
-    def rebalance(self, vhost_pattern: str, queue_pattern: str, done: Answer) -> None:
+    def rebalance(
+        self, vhost_pattern: str, queue_pattern: str, done: errors.Answer[values.Rebalanced]
+    ) -> None:
         """Spread the leaders of matching quorum queues over the nodes; answer Rebalanced."""
         if self._leader_transfer.count:
             raise errors.PreconditionFailed(
@@ -399,7 +405,9 @@ class MemberService:
             )
         self._matching(vhost_pattern, queue_pattern, partial(self._rebalance, done))
 
-    def _rebalance(self, done: Answer, matching: Sequence[QueueRecord]) -> None:
+    def _rebalance(
+        self, done: errors.Answer[values.Rebalanced], matching: Sequence[QueueRecord]
+    ) -> None:
         def asked(led: Led) -> None:
             leaders = {group: name for name, one in led.items() for group in one.led}
             queues = {queue.group: queue for queue in matching if queue.group in leaders}

@@ -141,7 +141,7 @@ class Shovels(Supervisor):
             return  # it has been set again, and begins again
         log.info("%s has moved %d messages and ends", self.named(given), shovel.info.forwarded)
 
-        def removed(reply: Any) -> None:
+        def removed(reply: object) -> None:
             if isinstance(reply, Refusal) and self._here.get((given.vhost, given.name)) is shovel:
                 log.warning("%s cannot be removed: %s", self.named(given), reply.detail)
 
