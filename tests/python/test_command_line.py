@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from warren.cli import output
 from warren.cli.app import app
 from warren.cli.command_line import ordered
-from warren.cli.requests import NEEDED, every_column, parameters_of, summary
+from warren.cli.requests import NEEDED, every_column, parameters_of
 from warren_wire import VERSION
-from warren_wire.admin.requests import AdminRequest, seen
+from warren_wire.admin.requests import AdminRequest, seen, summary_of
 
 ROOT = typer.main.get_command(app)
 
@@ -130,7 +130,7 @@ class PutThingRequest(AdminRequest[None], frozen=True, rename={"name": "thing"})
 
 
 def test_a_command_has_the_fields_of_its_request() -> None:
-    assert summary(ListThingsRequest) == "Return things, by name."
+    assert summary_of(ListThingsRequest) == "Return things, by name."
     listed = parameters_of(ListThingsRequest, {})
     assert [(key, default) for key, (_, default) in listed.items()] == [
         ("vhost", None),

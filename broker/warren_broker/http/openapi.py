@@ -9,6 +9,7 @@ import msgspec
 
 from warren_broker.http.routing_table import HttpRoute
 from warren_wire import VERSION
+from warren_wire.admin.requests import summary_of
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _ANYTHING: Final[dict[str, Any]] = {}
@@ -65,8 +66,8 @@ def _described(route: HttpRoute, fields: dict[str, Any]) -> dict[str, Any]:
     if route.pages:
         parameters += [{"name": name, "in": "query", "schema": text} for name in _OF_LISTS]
     found: dict[str, Any] = {"x-tag": route.tag, "parameters": parameters}
-    if about := (route.reads or route.by).__doc__:
-        found["summary"] = about.partition("\n")[0].partition(" Answer:")[0]
+    if about := summary_of(route.reads or route.by):
+        found["summary"] = about
     body = {key: one for key, one in fields.items() if key not in (*names, *route.without)}
     if route.method in ("PUT", "POST") and (body or route.reads is None):
         found["requestBody"] = {"content": _json({"type": "object", "properties": body})}

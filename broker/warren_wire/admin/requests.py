@@ -13,8 +13,10 @@ body (PUT, POST). Names are those of the connection's vhost; permissions have no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from inspect import cleandoc
 from typing import (
     Annotated,
     Any,
@@ -488,6 +490,32 @@ def checked_pattern(key: str, value: str) -> str:
     except BadPattern as error:
         raise InvalidArgument(f"{key}={value!r} {error}; '.*' is found everywhere") from error
     return value
+
+
+# ------------------------------------------------------------------ texts
+
+
+def summary_of(described: Any) -> str:
+    """Return what a request does, by its docstring, without the answers that this names."""
+    said = " ".join((described.__doc__ or "").partition("\n\n")[0].split())
+    return re.sub(r"[;.]?( Refused:| Answer:|( \d{3}\b)).*", ".", said)
+
+
+def texts_of(kind: type[AdminRequest[Any]]) -> dict[str, str]:
+    """Return what the docstrings of a request and its bases say of its fields, by key.
+
+    A line `name  text`, or `name, other  text`, begins such a text; indented ones continue it.
+    """
+    found: dict[str, str] = {}
+    for base in kind.__mro__:
+        names: list[str] = []
+        for line in cleandoc(base.__doc__ or "").split("\n"):
+            if begins := re.match(r"(\w+(?:, \w+)*) {2,}(.+)", line):
+                names = [one for one in begins[1].split(", ") if one not in found]
+                found |= dict.fromkeys(names, begins[2])
+            elif line.startswith("  "):
+                found |= {one: f"{found[one]} {line.strip()}" for one in names}
+    return {key: found[field.name] for key, field in fields_in(kind).items() if field.name in found}
 
 
 # ------------------------------------------------------------------ writing

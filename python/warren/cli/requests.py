@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import json as json_codec
-import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_args, get_type_hints
 
@@ -19,7 +18,14 @@ from warren.calls import AdminCalls
 from warren.cli import output
 from warren.cli.target import Json, Uri, connect
 from warren.errors import UsageError
-from warren_wire.admin.requests import AdminRequest, answer_type, columns_of, fields_in
+from warren_wire.admin.requests import (
+    AdminRequest,
+    answer_type,
+    columns_of,
+    fields_in,
+    summary_of,
+    texts_of,
+)
 
 Kind = type[AdminRequest[Any]]
 Parameter = tuple[Any, Any]
@@ -34,29 +40,23 @@ def parameters_of(kind: Kind, fixed: Mapping[str, Any]) -> dict[str, Parameter]:
 
     fixed  fields that the command says itself
     """
-    texts = _texts(kind)
+    texts = texts_of(kind)
     fields = {key: one for key, one in fields_in(kind).items() if one.name not in fixed}
     names = [key for key, field in fields.items() if field.required]
     found: dict[str, Parameter] = {}
     for key, field in fields.items():
         is_number, is_flag = isinstance(field.wanted, IntType), isinstance(field.wanted, BoolType)
         taken = bool if is_flag else int if is_number else str
-        text = texts.get(field.name) or f"the {key}'s name"
+        text = texts.get(key) or f"the {key}'s name"
         if key == "vhost" and names != ["vhost"]:
             found[key] = (VHOST, "/") if field.required else (MAYBE_VHOST, field.default)
         elif field.required:
             found[key] = Annotated[taken, typer.Argument(help=text)], NEEDED
         else:
-            option = typer.Option(f"--{key.replace('_', '-')}", help=texts.get(field.name))
+            option = typer.Option(f"--{key.replace('_', '-')}", help=texts.get(key))
             taken = taken | None if field.default is None else taken  # type: ignore[assignment]
             found[key] = Annotated[taken, option], field.default
     return found
-
-
-def summary(kind: Kind) -> str:
-    """Return what a request does, without the answers that its docstring names."""
-    said = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
-    return re.sub(r"[;.]?( Refused:| Answer:|( \d{3}\b)).*", ".", said)
 
 
 class RequestGroup(typer.Typer):
@@ -174,7 +174,7 @@ class RequestGroup(typer.Typer):
         ]
         called.__annotations__ = {one.name: one.annotation for one in made}
         vars(called)["__signature__"] = inspect.Signature(made)
-        self.command(name, help=text or summary(kind))(called)
+        self.command(name, help=text or summary_of(kind))(called)
 
 
 def every_column(kind: Any, first: Mapping[str, output.Column]) -> Mapping[str, output.Column]:
@@ -209,17 +209,3 @@ def json_argument(what: str, text: str, *, of_object: bool = False) -> Parameter
         return value
 
     return Annotated[str, typer.Argument(help=text, parser=parsed, metavar=what.upper())], NEEDED
-
-
-def _texts(kind: Kind) -> dict[str, str]:
-    """Return what the docstrings of a request and its bases say of its fields: `name  text`."""
-    found: dict[str, str] = {}
-    for base in kind.__mro__:
-        names: list[str] = []
-        for line in inspect.cleandoc(base.__doc__ or "").split("\n"):
-            if begins := re.match(r"(\w+(?:, \w+)*) {2,}(.+)", line):
-                names = [one for one in begins[1].split(", ") if one not in found]
-                found |= dict.fromkeys(names, begins[2])
-            elif line.startswith("  "):
-                found |= {one: f"{found[one]} {line.strip()}" for one in names}
-    return found
