@@ -46,7 +46,7 @@ def _list_bindings(asker: Asker, request: requests.ListBindingsRequest, answer: 
         else:
             key = request.routing_key or ""
             asker.access.bind(request.source, destination, bool(to_queue), key)
-    found = MetadataView(asker.broker.definitions.state).bindings(
+    found = MetadataView(asker.state).bindings(
         asker.vhost, request.source, destination, to_queue, request.routing_key
     )
     answer(

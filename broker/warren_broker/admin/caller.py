@@ -71,6 +71,10 @@ class Asker:
             raise errors.NotFound(f"no vhost '{vhost}'")
         return found
 
+    def looks_into(self, vhost: str) -> bool:
+        """Return whether the user may see numbers of a vhost: it may enter it, or it monitors."""
+        return self.access.has_tag("monitoring") or self.access.held_in(vhost) is not None
+
     def sees_vhost(self, vhost: str) -> bool:
         """Return whether the user may see what a vhost has."""
         return self.access.has_tag("administrator") or self.access.held_in(vhost) is not None
@@ -81,30 +85,35 @@ class Asker:
             raise errors.AccessRefused(f"access to vhost '{vhost}' refused for user '{self.user}'")
 
     def listed(
-        self, values: Iterable[Any], most: int, what: str, less: str, parts_only: bool = False
+        self,
+        values: Iterable[Any],
+        most: int,
+        what: str,
+        less: str,
+        parts_only: bool = False,
+        count: int | None = None,
     ) -> Listed[Any] | errors.InvalidArgument:
         """Return values as an answer, or the refusal of more than fit into one.
 
         what, less   of the refusal: what they are, and what to ask for instead
         parts_only   any number fits where an answer is not one of AMQP's values
+        count        of what they hold; None: of the values
         """
         found = tuple(values)
-        if len(found) <= most or (parts_only and not self.in_parts):
+        held = len(found) if count is None else count
+        if held <= most or (parts_only and not self.in_parts):
             return Listed(found)
-        return errors.InvalidArgument(
-            f"{len(found)} {what} in one answer, {most} fit; ask for {less}"
-        )
+        return errors.InvalidArgument(f"{held} {what} in one answer, {most} fit; ask for {less}")
 
     def then(self, answer: Answer, result: Callable[[Any], Any]) -> Callable[..., None]:
         """Return a callback that answers a Refusal as it is, and what `result` makes of a reply.
 
         What could not be read is tried again by the client (`Unavailable`).
         """
+        told = errors.converted(answer, result)
 
         def done(reply: Any) -> None:
-            if isinstance(reply, ReadFailed):
-                reply = errors.Unavailable(reply.detail)
-            answer(reply if isinstance(reply, errors.Refusal) else result(reply))
+            told(errors.Unavailable(reply.detail) if isinstance(reply, ReadFailed) else reply)
 
         return self.guard(done)
 

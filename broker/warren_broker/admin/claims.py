@@ -74,7 +74,7 @@ class _BoundClaim:
     def decide(self, binding: ClaimBinding, done: Callable[[Fate | errors.Refusal], None]) -> None:
         """Have the batch's queue decide about the claim, and do what it has decided."""
         asker = self._asker
-        queue = asker.broker.definitions.state.queue(asker.vhost, binding.queue)
+        queue = asker.state.queue(asker.vhost, binding.queue)
 
         def told(reply: Any) -> None:
             if isinstance(reply, errors.NotFound):
@@ -154,7 +154,7 @@ def publish_settling(asker: Asker, asked: requests.PublishBatchRequest, answer: 
     """Publish a batch in its only queue, and settle claims by that; see `PublishBatchRequest`."""
     ((name, attempts),) = asked.queues
     asker.access.publish_stages(name)
-    queue = asker.broker.definitions.state.queue(asker.vhost, name)
+    queue = asker.state.queue(asker.vhost, name)
     if queue is None:
         raise stages_gone(name, asker.vhost, asked)
     binding = ClaimBinding(name, queue.group, asked.sink, asked.run, asked.batch, asked.epoch)
@@ -355,7 +355,7 @@ def _each(
     queues = []
     for name in wanted:
         asker.access.publish_stages(name)
-        queues.append((name, asker.broker.definitions.state.queue(asker.vhost, name)))
+        queues.append((name, asker.state.queue(asker.vhost, name)))
     for name, queue in queues:
         if queue is None:
             replied(name, errors.no_queue(name, asker.vhost))

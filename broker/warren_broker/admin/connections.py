@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from warren_broker.admin.caller import PERFORMED, Answer, Asker
 from warren_broker.cluster.connections import ChosenConnections, ChosenConsumers
 from warren_wire import errors
 from warren_wire.admin import connections as m
 from warren_wire.admin.connections import ConnectionInfo, ConsumerInfo
-from warren_wire.admin.requests import Listed
 from warren_wire.quoting import quoted
 
 CONNECTIONS_LISTED_MAX: Final = 800
@@ -27,24 +26,12 @@ def _list(asker: Asker, request: m.ListConnectionsRequest, answer: Answer) -> No
 
     def listed(found: list[ConnectionInfo]) -> None:
         count = len(found) + sum(len(one.open_channels) for one in found)
-        _answer_listed(asker, "connections and channels", "user's or vhost's", count, found, answer)
+        what, less = "connections and channels", "one user's or vhost's"
+        answer(asker.listed(found, CONNECTIONS_LISTED_MAX, what, less, True, count))
 
     asked = (request.vhost, user, request.name, request.channels, request.samples)
     chosen = ChosenConnections(*asked)
     asker.broker.connections.survey(chosen, asker.guard(listed))
-
-
-def _answer_listed(
-    asker: Asker, what: str, less: str, count: int, found: list[Any], answer: Answer
-) -> None:
-    if asker.in_parts and count > CONNECTIONS_LISTED_MAX:
-        answer(
-            errors.InvalidArgument(
-                f"{count} {what} in one answer, {CONNECTIONS_LISTED_MAX} fit; ask for one {less}"
-            )
-        )
-    else:
-        answer(Listed(tuple(found)))
 
 
 def _consumers(asker: Asker, request: m.ListConsumersRequest, answer: Answer) -> None:
@@ -53,11 +40,12 @@ def _consumers(asker: Asker, request: m.ListConsumersRequest, answer: Answer) ->
         vhost = asker.vhost
     elif not asker.access.has_tag("monitoring"):
         user = asker.user
-    if vhost and vhost not in asker.broker.definitions.state.scopes:
-        raise errors.NotFound(f"no vhost '{vhost}'")
+    if vhost:
+        asker.scope(vhost)
 
     def listed(found: list[ConsumerInfo]) -> None:
-        _answer_listed(asker, "consumers", "vhost's or queue's", len(found), found, answer)
+        most, less = CONNECTIONS_LISTED_MAX, "one vhost's or queue's"
+        answer(asker.listed(found, most, "consumers", less, parts_only=True))
 
     chosen = ChosenConsumers(vhost, user, request.queue)
     asker.broker.connections.consumers(chosen, asker.guard(listed))

@@ -19,7 +19,7 @@ from warren_wire.admin.definitions import ExportedFile
 
 
 def _export(asker: Asker, request: m.ExportRequest, answer: Answer) -> None:
-    state = asker.broker.definitions.state
+    state = asker.state
     cluster = cluster_name(state, asker.broker.settings.cluster)
     found = export(state, cluster, VERSION, request.vhost, asker.broker.seal.opened)
     notes = found.notes[:NAMES_SHOWN_MAX]

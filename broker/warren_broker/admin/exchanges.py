@@ -23,7 +23,7 @@ def _declare_exchange(
         request.internal,
         request.arguments,
     )
-    created = asker.broker.definitions.state.exchange(asker.vhost, request.name) is None
+    created = asker.state.exchange(asker.vhost, request.name) is None
     asker.define(asker.broker.exchange_declaration(asked), answer, Put(created))
 
 
@@ -33,7 +33,7 @@ def _delete_exchange(asker: Asker, request: requests.DeleteExchangeRequest, answ
 
 
 def _list_exchanges(asker: Asker, request: requests.ListExchangesRequest, answer: Answer) -> None:
-    found = MetadataView(asker.broker.definitions.state).exchanges(asker.vhost)
+    found = MetadataView(asker.state).exchanges(asker.vhost)
     policies = asker.broker.definitions.policies(asker.vhost)
     answer(
         Listed(

@@ -18,23 +18,16 @@ LIMITS_LISTED_MAX: Final = 5_000
 """Vhosts or users in one answer: Proton's values hold 65,535 parts."""
 
 
-def _check_vhost(asker: Asker, vhost: str) -> None:
-    asker.scope(vhost)
-    if asker.access.held_in(vhost) is None:
-        asker.access.must_be("monitoring", "see limits of vhosts of others")
-
-
 def _of_vhosts(asker: Asker, name: str | None) -> list[VhostLimits]:
     """Return the limits of the vhosts that the user may see, as RabbitMQ."""
     if name is not None:
-        _check_vhost(asker, name)
-    every = asker.access.has_tag("monitoring")
+        asker.scope(name)
+        if not asker.looks_into(name):
+            asker.access.must_be("monitoring", "see limits of vhosts of others")
     return [
         VhostLimits(vhost, scope.vhost.limits)
-        for vhost, scope in sorted(asker.broker.definitions.state.scopes.items())
-        if scope.vhost.limits
-        and name in (None, vhost)
-        and (every or asker.access.held_in(vhost) is not None)
+        for vhost, scope in sorted(asker.state.scopes.items())
+        if scope.vhost.limits and name in (None, vhost) and asker.looks_into(vhost)
     ]
 
 
@@ -42,7 +35,7 @@ def _of_users(asker: Asker, name: str | None) -> list[UserLimits]:
     """Return the limits of all users, or of the user that asks; as RabbitMQ."""
     if name != asker.user:
         asker.access.must_be("administrator", "see limits of users")
-    users = asker.broker.definitions.state.users
+    users = asker.state.users
     if name is not None and name not in users:
         raise errors.NotFound(f"no user '{name}'")
     return [
@@ -91,7 +84,7 @@ def _checked(of: m.Of, given: Any) -> dict[str, int]:
 
 
 def _change(asker: Asker, change: ChangeLimits, answer: Answer) -> None:
-    state = asker.broker.definitions.state
+    state = asker.state
     if change.name not in (state.scopes if change.of == "vhost" else state.users):
         raise errors.NotFound(f"no {change.of} '{change.name}'")
     doing = [f"set {name} to {value}" for name, value in sorted(change.limits.items())]

@@ -26,7 +26,7 @@ TOTALS_LISTED_MAX: Final = 5_000
 
 def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer) -> None:
     settings, host = asker.broker.settings, asker.broker.cluster.host
-    known = asker.broker.definitions.state.nodes
+    known = asker.state.nodes
     nodes = tuple(
         OverviewNode(
             name,
@@ -36,7 +36,7 @@ def _overview(asker: Asker, request: requests.GetOverviewRequest, answer: Answer
         for name in sorted(known)
     )
     own = settings.cluster
-    shown = cluster_name(asker.broker.definitions.state, own)
+    shown = cluster_name(asker.state, own)
     answer(Overview(settings.node, own, VERSION, nodes, cluster_name=shown or own))
 
 
@@ -53,12 +53,11 @@ def _get(asker: Asker, request: requests.GetTotalsRequest, answer: Answer) -> No
     A node reads its queues in slices. A list of all queues would take every leader's answer for
     every single queue.
     """
-    scopes = asker.broker.definitions.state.scopes
     every = asker.access.has_tag("monitoring")
     vhosts = {
         name: DefinedTotals(len(scope.queues), len(scope.exchanges))
-        for name, scope in scopes.items()
-        if every or asker.access.held_in(name) is not None
+        for name, scope in asker.state.scopes.items()
+        if asker.looks_into(name)
     }
     if not request.counts:
         answer(ClusterTotals(vhosts))

@@ -21,7 +21,7 @@ def _grants(
     asker: Asker, vhost: str | None, user: str | None, *, topics: bool = False
 ) -> list[Any]:
     """Return the permissions in a vhost, or of a user; raises NotFound for an unknown one."""
-    state = asker.broker.definitions.state
+    state = asker.state
     if vhost is not None:
         asker.scope(vhost)
     if user is not None:
@@ -41,12 +41,11 @@ def _list_permissions(asker: Asker, request: m.ListPermissionsRequest, answer: A
     answer(asker.listed(found, LISTED_MAX, "permissions", LESS))
 
 
-def _list_topics(asker: Asker, request: m.ListTopicPermissionsRequest, answer: Answer) -> None:
-    found = _grants(asker, request.vhost, request.user, topics=True)
-    answer(asker.listed(found, LISTED_MAX, "permissions", LESS))
-
-
-def _get_topics(asker: Asker, request: m.GetTopicPermissionsRequest, answer: Answer) -> None:
+def _list_topics(
+    asker: Asker,
+    request: m.ListTopicPermissionsRequest | m.GetTopicPermissionsRequest,
+    answer: Answer,
+) -> None:
     found = _grants(asker, request.vhost, request.user, topics=True)
     answer(asker.listed(found, LISTED_MAX, "permissions", LESS))
 
@@ -75,7 +74,7 @@ def _put_topics(asker: Asker, request: m.PutTopicPermissionsRequest, answer: Ans
 
 def _put(asker: Asker, grant: Grant, answer: Answer) -> None:
     check_patterns(grant)
-    known = (grant.vhost, grant.user, grant.exchange) in asker.broker.definitions.state.grants
+    known = (grant.vhost, grant.user, grant.exchange) in asker.state.grants
     to = "" if grant.exchange is None else f" for topics of exchange {quoted(grant.exchange)}"
     patterns = ", ".join(map(quoted, (grant.configure, grant.write, grant.read)))
     what = (

@@ -202,12 +202,12 @@ def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answ
     if request.name:
         if not every:
             asker.access.read_queue(request.name)
-        found = asker.broker.definitions.state.queue(asker.vhost, request.name)
+        found = asker.state.queue(asker.vhost, request.name)
         listed([] if found is None else [found])
         return
     if request.count > QUEUES_LISTED_MAX:
         raise _too_many()
-    queues = MetadataView(asker.broker.definitions.state).queues(asker.vhost)
+    queues = MetadataView(asker.state).queues(asker.vhost)
     if request.after:
         queues = queues[bisect_right(queues, request.after, key=lambda queue: queue.name) :]
     most = request.count or QUEUES_LISTED_MAX + 1
@@ -287,7 +287,7 @@ def _delete_unasked(asker: Asker, name: str, answer: Answer) -> None:
     Its name is free at once; remaining members delete their logs when they learn of it.
     """
     asker.access.must_be("administrator", f"delete queue {name!r} without asking it")
-    queue = asker.broker.definitions.state.queue(asker.vhost, name)
+    queue = asker.state.queue(asker.vhost, name)
     if queue is None:
         answer(MessagesCounted(0))
         return

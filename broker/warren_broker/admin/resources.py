@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import ModuleType
-from typing import Final, get_type_hints
+from typing import Final, get_args, get_type_hints
 
 from warren_broker.admin import (
     bindings,
@@ -43,9 +43,10 @@ def handlers_of(*modules: ModuleType) -> dict[type, Callable[..., None]]:
     for module in modules:
         for one in vars(module).values():
             if inspect.isfunction(one) and [*inspect.signature(one).parameters] == PARAMETERS:
-                kind = get_type_hints(one)["request"]
-                assert kind not in found, (kind, one)
-                found[kind] = one
+                named = get_type_hints(one)["request"]
+                for kind in get_args(named) or (named,):
+                    assert kind not in found, (kind, one)
+                    found[kind] = one
     return found
 
 

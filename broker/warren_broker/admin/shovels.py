@@ -37,7 +37,7 @@ def _find(asker: Asker, vhost: str, name: str, answer: Answer, go: Callable[[str
 
     Where both have the name, the vhost's is meant.
     """
-    state = asker.broker.definitions.state
+    state = asker.state
     if vhost in state.scopes and (SHOVEL, name) in state.parameters(vhost):
         go(vhost)
         return
@@ -121,7 +121,7 @@ def _pause(asker: Asker, request: m.PauseShovelRequest, answer: Answer) -> None:
         if vhost == STATIC_VHOST:
             answer(_static(request.name))
             return
-        known = asker.broker.definitions.state.parameters(vhost)[SHOVEL, request.name]
+        known = asker.state.parameters(vhost)[SHOVEL, request.name]
         value = with_pause(known.value, request.paused)
         what = f"{word} shovel {quoted(request.name)} in vhost {quoted(vhost)}"
         asker.change(what, PutParameter(msgspec.structs.replace(known, value=value)), answer)

@@ -51,11 +51,11 @@ def _list_users(asker: Asker, request: m.ListUsersRequest, answer: Answer) -> No
 
 
 def _get_user(asker: Asker, request: m.GetUserRequest, answer: Answer) -> None:
-    answer(_shown(user_of(asker.broker.definitions.state, request.user)))
+    answer(_shown(user_of(asker.state, request.user)))
 
 
 def _put_user(asker: Asker, request: m.PutUserRequest, answer: Answer) -> None:
-    known = asker.broker.definitions.state.users.get(request.user)
+    known = asker.state.users.get(request.user)
     if request.password is not None:
         hashed = passwords.hash_password(request.password, os.urandom(passwords.SALT_BYTES))
     elif request.password_hash is not None:
@@ -79,6 +79,6 @@ def _put_user(asker: Asker, request: m.PutUserRequest, answer: Answer) -> None:
 
 
 def _delete_user(asker: Asker, request: m.DeleteUserRequest, answer: Answer) -> None:
-    user_of(asker.broker.definitions.state, request.user)
+    user_of(asker.state, request.user)
     command = metadata.DeleteUser(request.user)
     asker.change(f"delete user {quoted(request.user)}", command, answer)

@@ -24,28 +24,26 @@ def _shown_vhost(asker: Asker, vhost: Vhost) -> m.VhostInfo:
     if kind == "replicated":
         kind = "undefined"
     traced = vhost.name in asker.broker.traced_vhosts
-    kept = vhosts_and_users.protected(asker.broker.definitions.state, vhost.name)
+    kept = vhosts_and_users.protected(asker.state, vhost.name)
     return m.VhostInfo(vhost.name, vhost.description, vhost.tags, kind, traced, kept)
 
 
 def _list_vhosts(asker: Asker, request: m.ListVhostsRequest, answer: Answer) -> None:
-    scopes, every = asker.state.scopes, asker.access.has_tag("monitoring")
+    scopes = asker.state.scopes
     shown = [
-        _shown_vhost(asker, scopes[name].vhost)
-        for name in sorted(scopes)
-        if every or asker.access.held_in(name) is not None
+        _shown_vhost(asker, scopes[name].vhost) for name in sorted(scopes) if asker.looks_into(name)
     ]
     answer(asker.listed(shown, LISTED_MAX, "vhosts", "one"))
 
 
 def _get_vhost(asker: Asker, request: m.GetVhostRequest, answer: Answer) -> None:
-    if asker.access.held_in(request.vhost) is None:
+    if not asker.looks_into(request.vhost):
         asker.access.must_be("monitoring", "see vhosts of others")
     answer(_shown_vhost(asker, asker.scope(request.vhost).vhost))
 
 
 def _put_vhost(asker: Asker, request: m.PutVhostRequest, answer: Answer) -> None:
-    scope = asker.broker.definitions.state.scopes.get(request.vhost)
+    scope = asker.state.scopes.get(request.vhost)
     known = scope.vhost if scope is not None else Vhost(request.vhost)
     wanted = Vhost(
         request.vhost,

@@ -20,7 +20,7 @@ from warren_machines.metadata.passwords import SALT_BYTES, hash_password
 from warren_machines.metadata.vhosts_and_users import PROTECTED
 from warren_wire.admin import permissions, users
 from warren_wire.admin.limits import ListUserLimitsRequest
-from warren_wire.admin.statistics import GetVhostStatisticsRequest
+from warren_wire.admin.statistics import GetStatisticsRequest
 from warren_wire.admin.vhosts import GetVhostRequest, ListVhostsRequest
 
 # ------------------------------------------------------------------ users
@@ -102,7 +102,7 @@ async def _list_vhosts(call: HttpCall) -> list[dict[str, Any]]:
     alive = await call.nodes_alive()
     shown = [_shown_vhost(one, alive) for one in found]
     if wants_statistics(call, VHOST_STATISTICS_KEYS):
-        known = await statistics_of(call, GetVhostStatisticsRequest())
+        known = await statistics_of(call, GetStatisticsRequest("vhosts"))
         shown = [one | of_vhost(known.get(one["name"])) for one in shown]
     return shown
 
@@ -112,7 +112,7 @@ async def _get_vhost(call: HttpCall, vhost: str) -> dict[str, Any]:
     ranges = ranges_of(call.query)
     shown = _shown_vhost(await call.get(GetVhostRequest(vhost)), await call.nodes_alive())
     if wants_statistics(call, VHOST_STATISTICS_KEYS):
-        known = await statistics_of(call, GetVhostStatisticsRequest(vhost, bool(ranges)))
+        known = await statistics_of(call, GetStatisticsRequest("vhosts", vhost, bool(ranges)))
         shown |= of_vhost(known.get(vhost), ranges)
     return shown
 

@@ -231,11 +231,6 @@ def exchange_name(segment: str) -> str:
     return "" if segment == DEFAULT_EXCHANGE else segment
 
 
-async def gathered(*asked: Any) -> list[Any]:
-    """Return the results of several asks that are under way at once."""
-    return list(await asyncio.gather(*asked))
-
-
 async def in_turns(work: Work[R]) -> R:
     """Return what some work returns; other requests have their turns meanwhile."""
     turns = Turns(work)

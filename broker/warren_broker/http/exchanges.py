@@ -19,7 +19,7 @@ from warren_broker.http.samples import ranges_of
 from warren_broker.http.statistics import of_exchange, statistics_of, wants_statistics
 from warren_wire.admin.bindings import BindRequest, ListBindingsRequest, UnbindRequest
 from warren_wire.admin.exchanges import DeleteExchangeRequest, ListExchangesRequest
-from warren_wire.admin.statistics import DEFAULT_EXCHANGE, GetExchangeStatisticsRequest
+from warren_wire.admin.statistics import DEFAULT_EXCHANGE, GetStatisticsRequest
 
 EMPTY_KEY: Final = "~"
 KEY_DIGEST_BYTES: Final = 12
@@ -40,7 +40,7 @@ async def _with_statistics(call: HttpCall, vhost: str) -> list[dict[str, Any]]:
     shown = await _of_vhost(call, vhost)
     if not wants_statistics(call, ("message_stats",)):
         return shown
-    found = await statistics_of(call, GetExchangeStatisticsRequest(), vhost)
+    found = await statistics_of(call, GetStatisticsRequest("exchanges"), vhost)
     return [one | of_exchange(found.get(one["name"])) for one in shown]
 
 
@@ -63,7 +63,7 @@ async def _get(call: HttpCall, vhost: str, exchange: str) -> dict[str, Any]:
     shown = await _known(call, vhost, exchange)
     if wants_statistics(call, ("message_stats",)):
         name = shown["name"] or DEFAULT_EXCHANGE
-        asked = GetExchangeStatisticsRequest(name, wanted is not None)
+        asked = GetStatisticsRequest("exchanges", name, wanted is not None)
         shown |= of_exchange((await statistics_of(call, asked, vhost)).get(shown["name"]), wanted)
     return shown
 

@@ -70,7 +70,11 @@ def _described(route: HttpRoute, fields: dict[str, Any]) -> dict[str, Any]:
         found["summary"] = about
     body = {key: one for key, one in fields.items() if key not in (*names, *route.without)}
     if route.method in ("PUT", "POST") and (body or route.reads is None):
-        found["requestBody"] = {"content": _json({"type": "object", "properties": body})}
+        schema: dict[str, Any] = {"type": "object", "properties": body}
+        if route.reads is not None:
+            needed = [f.encode_name for f in msgspec.structs.fields(route.reads) if f.required]
+            schema["required"] = [name for name in needed if name in body]
+        found["requestBody"] = {"content": _json(schema)}
     return found
 
 

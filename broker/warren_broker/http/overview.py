@@ -22,7 +22,7 @@ from warren_broker.http.statistics import Answered, Statistics
 from warren_machines.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KINDS, KINDS
 from warren_wire.admin.connections import PROTOCOL_091, ListConnectionsRequest
 from warren_wire.admin.overview import GetOverviewRequest, GetTotalsRequest
-from warren_wire.admin.statistics import GetGaugeStatisticsRequest, GetNodeStatisticsRequest
+from warren_wire.admin.statistics import GetStatisticsRequest
 
 RABBITMQ_VERSION: Final = "4.3.0"
 """The version of RabbitMQ of which the API is: clients choose their requests by it."""
@@ -137,10 +137,10 @@ async def _with_rates(call: HttpCall, values: Mapping[str, int]) -> dict[str, An
     shown = {"queue_totals": lengths, "message_stats": {}, "churn_rates": {}}
     if not call.monitors() or not call.rates.on:
         return shown
-    _, _, rates, kept, *_ = await call.get(GetNodeStatisticsRequest())
+    ((_, _, rates, kept, *_),) = await call.get(GetStatisticsRequest("nodes"))
     counts = [values.get(_COUNTERS[name], 0) for name in CHANNEL_COUNTED]
     known = Statistics(counts, rates, kept, CHANNEL_COUNTED, summed=True)
-    nodes = await call.get(GetGaugeStatisticsRequest(ranges.msg_rates is not None))
+    nodes = await call.get(GetStatisticsRequest("gauges", samples=ranges.msg_rates is not None))
     return {
         "queue_totals": lengths | known.lengths(ranges.lengths),
         "message_stats": known.shown((*CHANNEL_COUNTED, "deliver_get"), ranges.msg_rates),
@@ -178,7 +178,7 @@ async def node_statistics(call: HttpCall) -> dict[str, dict[str, Any]]:
     found = await call.totals()
     used: dict[str, Any] = {}
     if call.rates.on:
-        gauges = await call.get(GetGaugeStatisticsRequest(wanted is not None))
+        gauges = await call.get(GetStatisticsRequest("gauges", samples=wanted is not None))
         used = {str(one[0]): _used(one, wanted) for one in gauges}
     return {
         str(one["node"]): _shown_node(one) | used.get(one["node"], {}) for one in found["nodes"]

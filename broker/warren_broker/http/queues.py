@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any, Final
 
-from warren_broker.http.calls import HttpCall, gathered, in_turns
+from warren_broker.http.calls import HttpCall, in_turns
 from warren_broker.http.connections import consumers_of
 from warren_broker.http.exchanges import bindings_of
 from warren_broker.http.frames import NodeReply
@@ -29,7 +30,7 @@ from warren_wire.admin.queues import (
     QueueInfo,
 )
 from warren_wire.admin.requests import said_of
-from warren_wire.admin.statistics import GetQueueStatisticsRequest
+from warren_wire.admin.statistics import GetStatisticsRequest
 
 BASIC: Final = frozenset(
     {
@@ -93,9 +94,7 @@ def _needs_counts(call: HttpCall) -> bool:
     return columns is None or not BASIC.issuperset(filter(None, columns))
 
 
-async def _known(
-    call: HttpCall, vhost: str, asked: GetQueueStatisticsRequest
-) -> dict[str, Answered]:
+async def _known(call: HttpCall, vhost: str, asked: GetStatisticsRequest) -> dict[str, Answered]:
     try:
         return await statistics_of(call, asked, vhost)
     except HttpRefusal as refusal:
@@ -106,7 +105,7 @@ async def _known(
 
 async def _sampled(call: HttpCall, shown: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
     name = shown["name"]
-    known = await _known(call, shown["vhost"], GetQueueStatisticsRequest(name, bool(ranges)))
+    known = await _known(call, shown["vhost"], GetStatisticsRequest("queues", name, bool(ranges)))
     return shown | of_queue(known.get(name), ranges)
 
 
@@ -119,9 +118,9 @@ async def _with_statistics(
     """
     samples = ranges.lengths is not None or ranges.msg_rates is not None
     if samples and len(queues) <= SAMPLED_QUEUES_MAX:
-        return await gathered(*(_sampled(call, one, ranges) for one in queues))
+        return await asyncio.gather(*(_sampled(call, one, ranges) for one in queues))
     found = {
-        vhost: await _known(call, vhost, GetQueueStatisticsRequest())
+        vhost: await _known(call, vhost, GetStatisticsRequest("queues"))
         for vhost in dict.fromkeys(one["vhost"] for one in queues)
     }
     return [one | of_queue(found[one["vhost"]].get(one["name"])) for one in queues]
@@ -156,7 +155,7 @@ async def _list(call: HttpCall, vhost: str | None = None) -> Any:
         return page
     page = await in_turns(paged(shown, call.query))
     if counts:
-        page["items"] = await gathered(*(_counted(call, one, alive) for one in page["items"]))
+        page["items"] = await asyncio.gather(*(_counted(call, one, alive) for one in page["items"]))
     if statistics:
         page["items"] = await _with_statistics(call, page["items"], ranges)
     return page

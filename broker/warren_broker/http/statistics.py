@@ -17,7 +17,7 @@ from warren_broker.counting.message_stats import (
 from warren_broker.http.calls import HttpCall
 from warren_broker.http.listing import columns_of
 from warren_broker.http.samples import HANDED_OUT, SUMS, KeptSamples, Range, Ranges, details
-from warren_wire.admin.statistics import StatisticsRequest
+from warren_wire.admin.statistics import GetStatisticsRequest
 
 Answered: TypeAlias = Sequence[Any]
 """`admin.statistics.QueueStatistics`, as the node answers it."""
@@ -46,7 +46,7 @@ def wants_statistics(call: HttpCall, keys: Iterable[str] = STATISTICS_KEYS) -> b
 
 
 async def statistics_of(
-    call: HttpCall, asked: StatisticsRequest, vhost: str | None = None
+    call: HttpCall, asked: GetStatisticsRequest, vhost: str | None = None
 ) -> dict[str, Answered]:
     """Return statistics by name; what nothing has used has none."""
     return {str(one[0]): one for one in await call.get(asked, vhost=vhost)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Self
+from typing import ClassVar, Final, Literal, Self
 
 import msgspec
 
@@ -53,53 +53,29 @@ class QueueStatistics(msgspec.Struct, frozen=True, array_like=True):
         return QueueStatistics(self.name, counts, rates, samples, lengths)
 
 
-class StatisticsRequest(AdminRequest[list[QueueStatistics]], frozen=True):
-    """A request for statistics. Answer: Listed (QueueStatistics), by name.
+class GetStatisticsRequest(AdminRequest[list[QueueStatistics]], frozen=True):
+    """Return what clients did, by name. Answer: Listed (QueueStatistics).
 
-    name     only the one with this name; "": all
+    of       queues, exchanges   of the vhost; `amq.default` is the default one
+             vhosts              that the user sees
+             nodes               the sums of all, always with samples
+             gauges              what each node has in use (`message_stats.NODE_STATS`)
+    name     only the one with this name; "": all. What no client has used is left out
     samples  with those that the nodes have kept; of one that is named
     """
 
+    ROUTES: ClassVar = (
+        route("GET /statistics/queues", "management", of="queues"),
+        route("GET /statistics/exchanges", "management", of="exchanges"),
+        route("GET /statistics/vhosts", "management", of="vhosts"),
+        route("GET /statistics/nodes", "monitoring", of="nodes"),
+        route("GET /statistics/gauges", "monitoring", of="gauges"),
+    )
+    of: Literal["queues", "exchanges", "vhosts", "nodes", "gauges"]
     name: Text = ""
     samples: bool = False
 
     def checked(self) -> Self:
         """See the base class."""
-        return msgspec.structs.replace(self, samples=self.samples and bool(self.name))
-
-
-class GetQueueStatisticsRequest(StatisticsRequest, frozen=True):
-    """Return what clients did with the vhost's queues.
-
-    Queues that no client has used since the nodes' starts are left out.
-    """
-
-    ROUTES: ClassVar = (route("GET /statistics/queues", "management"),)
-
-
-class GetExchangeStatisticsRequest(StatisticsRequest, frozen=True):
-    """Return what clients published through the vhost's exchanges; `amq.default`: the default one.
-
-    Exchanges through which no client has published since the nodes' starts are left out.
-    """
-
-    ROUTES: ClassVar = (route("GET /statistics/exchanges", "management"),)
-
-
-class GetVhostStatisticsRequest(StatisticsRequest, frozen=True):
-    """Return what clients did in the vhosts that the user sees."""
-
-    ROUTES: ClassVar = (route("GET /statistics/vhosts", "management"),)
-
-
-class GetNodeStatisticsRequest(AdminRequest[QueueStatistics], frozen=True):
-    """Return sums, with the nodes' samples. Answer: QueueStatistics."""
-
-    ROUTES: ClassVar = (route("GET /statistics/nodes", "monitoring"),)
-
-
-class GetGaugeStatisticsRequest(AdminRequest[list[QueueStatistics]], frozen=True):
-    """Return what each node has in use (`message_stats.NODE_STATS`). Answer: Listed, by node."""
-
-    ROUTES: ClassVar = (route("GET /statistics/gauges", "monitoring"),)
-    samples: bool = False
+        samples = (self.samples and (bool(self.name) or self.of == "gauges")) or self.of == "nodes"
+        return msgspec.structs.replace(self, samples=samples)

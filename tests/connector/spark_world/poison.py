@@ -188,7 +188,7 @@ class PoisonWorld:
         return iter(())
 
     def give_up(self, queue: str, reader: str, number: int, how: GivenUp) -> int:
-        """As `admin.batches` does it: a bound claim is decided about first."""
+        """As `admin.claims` does it: a bound claim is decided about first."""
         command = GiveUpClaim(reader, number, how.epoch, how.way, how.in_row_max, how.drop)
         while isinstance(reply := self.ask(command), d.BoundClaim):
             batch = reply.binding.batch
