@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from pyspark_warren.errors import SchemaError
 from pyspark_warren.rows import encode
-from pyspark_warren.rows import encode as arrow_values
 from pyspark_warren.rows.decode import ARROW_TYPES
 from pyspark_warren.rows.encode import EncodedRows, encode_rows
 from pyspark_warren.rows.properties import encode_headers
@@ -159,12 +158,12 @@ def test_headers_that_the_kernel_takes(mode: None) -> None:
     }
     for item, value in plain.items():
         column = pa.array([[("k", value), ("n", None)], None], pa.map_(pa.string(), item))
-        made = arrow_values.header_tables(column)
+        made = encode.header_tables(column)
         assert made is not None, item
         assert made.to_pylist() == [encode_headers({"k": value, "n": None}), None]
     for item in (pa.decimal128(9, 2), pa.list_(pa.int64()), pa.date32(), pa.uint64()):
         column = pa.array([[("k", None)]], pa.map_(pa.string(), item))
-        assert arrow_values.header_tables(column) is None, item
+        assert encode.header_tables(column) is None, item
 
 
 @CODEC

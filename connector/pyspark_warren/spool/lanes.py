@@ -10,11 +10,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, NamedTuple
 
 from pyspark_warren.errors import BrokerUnavailableError, WarrenSparkError
-from pyspark_warren.options.options import Options
 from pyspark_warren.spool.search import Decided
 from pyspark_warren.spool.stdio import ReceiverTask, failure_of, read_lines, write_line
 
@@ -51,24 +50,12 @@ class Lane:
     reports     (end, bytes) of what was received after `base`
     recognised  redelivered messages that had a row
     links       connections to the broker that came or went
-    changed     is notified of everything that the receiver says; several lanes may share it
     """
 
-    def __init__(
-        self,
-        options: Options,
-        reader: str,
-        name: str,
-        seen: int,
-        may_ack: bool,
-        changed: threading.Condition | None = None,
-        decided: Sequence[Decided] = (),
-    ) -> None:
-        self._options = options
-        self._reader, self.name = reader, name
-        self._seen, self._may_ack = seen, may_ack
-        self._decided = tuple(decided)
-        self._changed = changed or threading.Condition()
+    def __init__(self, task: ReceiverTask, changed: threading.Condition) -> None:
+        """`changed` is notified of what the receiver says; several lanes may share it."""
+        self._task = task
+        self._changed = changed
         self._process: subprocess.Popen[bytes] | None = None
         self._failure: WarrenSparkError | None = None
         self._died: str | None = None
@@ -102,15 +89,15 @@ class Lane:
 
     def settle(self, position: int, decided: Sequence[Decided] = ()) -> None:
         """Spark has committed the rows before the position; and what is decided of single rows."""
-        if position > self._settled or tuple(decided) != self._decided:
+        if position > self._settled or tuple(decided) != self._task.decided:
             self._settled = max(position, self._settled)
-            self._decided = tuple(decided)
+            self._task = replace(self._task, decided=tuple(decided))
             self._tell_settled()
 
     def acknowledge(self) -> None:
         """The reader's name is in the checkpoint: messages may be acknowledged."""
-        if not self._may_ack:
-            self._may_ack = True
+        if not self._task.may_ack:
+            self._task = replace(self._task, may_ack=True)
             self._tell({"acknowledge": True})
 
     def probe(self) -> int:
@@ -142,7 +129,7 @@ class Lane:
         self._process.wait(timeout_s)
 
     def _tell_settled(self) -> None:
-        self._tell({"settle": self._settled, "decided": self._decided})
+        self._tell({"settle": self._settled, "decided": self._task.decided})
 
     def _tell(self, said: dict[str, Any]) -> None:
         assert self._process is not None and self._process.stdin is not None
@@ -180,7 +167,7 @@ class Lane:
                     self._starts.popleft()
                 if len(self._starts) > RESTARTS_MAX:
                     raise BrokerUnavailableError(
-                        f"the receiver of queue {self._options.queue!r} died "
+                        f"the receiver of queue {self._task.options.queue!r} died "
                         f"{len(self._starts)} times within {RESTARTS_S:.0f} s, the last time with "
                         f"{self._died}; its text is in the log of Spark's driver"
                     )
@@ -210,11 +197,8 @@ class Lane:
         )
         self._process = process
         threading.Thread(target=self._listen, args=(process,), daemon=True).start()
-        seen = max(self._seen, self._settled, self.end)
-        task = ReceiverTask(
-            self._options, self._reader, self.name, seen, self._may_ack, self._decided
-        )
-        self._tell(asdict(task))
+        seen = max(self._task.seen, self._settled, self.end)
+        self._tell(asdict(replace(self._task, seen=seen)))
         if self._settled:
             self._tell_settled()
 

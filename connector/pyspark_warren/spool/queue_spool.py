@@ -18,6 +18,7 @@ from pyspark_warren.spool.lane import describe
 from pyspark_warren.spool.lanes import Lane, LaneCounts
 from pyspark_warren.spool.layout import LANE
 from pyspark_warren.spool.offset import SpoolPosition, SpoolSlice, cut_end, slices
+from pyspark_warren.spool.stdio import ReceiverTask
 from pyspark_warren.spool.store import SpoolPlace, open_place
 
 PROBE_S: Final = 0.1
@@ -273,9 +274,8 @@ class QueueSpool:
                 self.lane.close()
             self._reader = start.reader
             decided = self._giving_up.standing(start).decisions(start.row)
-            self.lane = Lane(
-                self._options, start.reader, LANE, start.row, may_ack, self._changed, decided
-            )
+            task = ReceiverTask(self._options, start.reader, LANE, start.row, may_ack, decided)
+            self.lane = Lane(task, self._changed)
         elif may_ack:
             self.lane.acknowledge()
         self.lane.check()

@@ -28,6 +28,7 @@ from pyspark_warren.spool.offset import SpoolOffset, SpoolSlice
 from pyspark_warren.spool.queue_spool import QueueSpool
 from pyspark_warren.spool.receiver_process import SpoolConsumer
 from pyspark_warren.spool.search import Decided, DecidedRows
+from pyspark_warren.spool.stdio import ReceiverTask
 from pyspark_warren.spool.store import SpoolPlace
 from warren_wire.amqp091.properties import NONE
 
@@ -67,21 +68,12 @@ class StepLane:
 
     world: PoisonSpoolWorld
 
-    def __init__(
-        self,
-        options: Any,
-        reader: str,
-        name: str,
-        seen: int,
-        may_ack: bool,
-        changed: Any,
-        decided: Sequence[Decided] = (),
-    ) -> None:
-        world = self.world
-        self.name, self.may_ack, self.decided = name, may_ack, DecidedRows(decided)
-        use = LaneUse(options.vhost, options.queue, seen=seen, decided=self.decided)
+    def __init__(self, task: ReceiverTask, changed: Any) -> None:
+        world, options, reader = self.world, task.options, task.reader
+        self.may_ack, self.decided = task.may_ack, DecidedRows(task.decided)
+        use = LaneUse(options.vhost, options.queue, seen=task.seen, decided=self.decided)
         token = f"{world.random.getrandbits(64):016x}"
-        self.writer = LaneWriter.take_over(world.place, reader, name, use, token)
+        self.writer = LaneWriter.take_over(world.place, reader, task.lane, use, token)
         self.base = self.end = self.writer.end
         self.settled = self.writer.settled
         self.reports: list[tuple[int, int]] = []

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from pyspark_warren.errors import WarrenSparkError
-from pyspark_warren.spool import files as epochs
 from pyspark_warren.spool import lane, recognise
 from pyspark_warren.spool.files import LaneFolder
 from pyspark_warren.spool.lane import LaneWriter
+from pyspark_warren.spool.layout import Roster
 from pyspark_warren.spool.recognise import RowMemory
 from tests.connector.amqp.spool_world import EqualMessages, Faults, World
 
@@ -73,7 +73,7 @@ def every_file_valid(real: Any) -> Callable[..., Any]:
     def valid(self: LaneFolder, listing: Any, roster: Any) -> Any:
         if roster is not None:
             names = tuple(listing.sizes)
-            roster = epochs.Roster(roster.epoch, roster.start, roster.settled, names)
+            roster = Roster(roster.epoch, roster.start, roster.settled, names)
         return real(self, listing, roster)
 
     return valid
