@@ -19,6 +19,8 @@ HEARTBEAT_S_MAX = 65_535
 """What AMQP 0.9.1 can say."""
 HOSTS_MAX = 64
 SASL_PLAIN = "PLAIN"
+_TLS_OPTIONS = {"caFile": "ca_file", "certFile": "cert_file", "keyFile": "key_file"}
+"""Fields of ClientTls that name files, by the option of a URI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ class ClientTls:
 
     def files(self) -> dict[str, str]:
         """Return the files that are given, by option."""
-        named = {"caFile": self.ca_file, "certFile": self.cert_file, "keyFile": self.key_file}
-        return {option: path for option, path in named.items() if path is not None}
+        given = {option: getattr(self, name) for option, name in _TLS_OPTIONS.items()}
+        return {option: path for option, path in given.items() if path is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +231,6 @@ _OPTIONS = {
     "request_timeout": "request_timeout_s",
     "heartbeat": "heartbeat_s",
 }
-
-
-_TLS_OPTIONS = {"caFile": "ca_file", "certFile": "cert_file", "keyFile": "key_file"}
 _LOGIN_OPTION = "saslMechanism"
 _BOOLEANS = {"true": True, "false": False}
 

@@ -208,4 +208,4 @@ def json_argument(what: str, text: str, *, of_object: bool = False) -> Parameter
             raise UsageError(f"the {what} must be a JSON object, as {{…}}; got {given!r}")
         return value
 
-    return Annotated[str, typer.Argument(help=text, parser=parsed, metavar=what.upper())], NEEDED
+    return Annotated[str, typer.Argument(help=text, parser=parsed)], NEEDED
