@@ -95,8 +95,7 @@ class Membership:
         return node in self.voters or node in self.learners
 
 
-@dataclass(frozen=True, slots=True)
-class MemberState:
+class MemberState(msgspec.Struct, frozen=True, array_like=True):
     """A member as its leader sees it.
 
     voter         it votes, or will once the change under way is committed; else a learner
@@ -107,6 +106,7 @@ class MemberState:
     lost          a voter that answers under another id: its log was lost, it does not count
     changing      its role in the group is not committed yet
     probing       its log's end is being determined: `match` is what it held before
+    sent_bytes    of the snapshot that it is being sent, about; total_bytes: of all of it
     """
 
     node: NodeId
@@ -119,3 +119,5 @@ class MemberState:
     lost: bool = False
     changing: bool = False
     probing: bool = False
+    sent_bytes: int = 0
+    total_bytes: int = 0

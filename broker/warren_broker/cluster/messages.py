@@ -21,6 +21,7 @@ from warren_machines.queue.commands import (
 )
 from warren_machines.queue.effects import ActiveIs, CancelConsumer
 from warren_raft.errors import PeerError
+from warren_raft.types import MemberState
 from warren_wire.admin.connections import ConnectionInfo, ConsumerInfo
 from warren_wire.admin.overview import NodeTotals
 from warren_wire.admin.shovels import ShovelInfo
@@ -164,7 +165,7 @@ class ReadRuns(Numbered, frozen=True, array_like=True, tag="read_runs"):
 class RunsAre(Numbered, frozen=True, array_like=True, tag="runs"):
     """Answer ReadRuns: (index, first, last, delivery_count, acquired_count), closed, in order."""
 
-    runs: tuple[tuple[int, int, int, int, int], ...]
+    rows: tuple[tuple[int, int, int, int, int], ...]
 
 
 class ReadDelayed(Numbered, frozen=True, array_like=True, tag="read_delayed"):
@@ -404,21 +405,6 @@ class AskMembers(Numbered, frozen=True, array_like=True, tag="ask_members"):
     groups: tuple[int, ...]
 
 
-class MemberFacts(msgspec.Struct, frozen=True, array_like=True):
-    """A member as its leader sees it; fields as in `warren_raft.types.MemberState`."""
-
-    node: str
-    voter: bool
-    leader: bool
-    match: int
-    suspected: bool
-    snapshotting: bool
-    lost: bool
-    probing: bool = False
-    sent_bytes: int = 0
-    total_bytes: int = 0
-
-
 class GroupFacts(msgspec.Struct, frozen=True, array_like=True):
     """A group as its leader sees it."""
 
@@ -426,7 +412,7 @@ class GroupFacts(msgspec.Struct, frozen=True, array_like=True):
     term: int
     last: int
     commit: int
-    members: tuple[MemberFacts, ...]
+    members: tuple[MemberState, ...]
 
 
 class MembersAre(Numbered, frozen=True, array_like=True, tag="members_are"):

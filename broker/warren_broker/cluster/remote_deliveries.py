@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
+from msgspec.structs import replace
+
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.leader.block_cache import BlockCache
@@ -361,14 +363,4 @@ class RemoteDeliveries:
 
 def moved(delivery: Delivery) -> Delivery:
     """Return the same delivery, of a block that was cut to it."""
-    return Delivery(
-        delivery.first_msg_id,
-        delivery.index,
-        0,
-        delivery.last - delivery.first,
-        delivery.delivery_count,
-        delivery.acquired_count,
-        delivery.annotations,
-        delivery.origin,
-        delivery.number,
-    )
+    return replace(delivery, first=0, last=delivery.last - delivery.first)

@@ -36,13 +36,21 @@ from warren_raft.runtime.ready_loop import ReadyLoop
 from warren_raft.runtime.repair import LostEntries, Repair
 from warren_raft.runtime.scrub import Scrub
 from warren_raft.runtime.snapshot_policy import SnapshotPolicy
-from warren_raft.runtime.snapshots import MemberProgress, Transfers
+from warren_raft.runtime.snapshots import Transfers
 from warren_raft.runtime.stalled_disk import StalledDisk
 from warren_raft.storage.errors import DirectoryOutdated, EntryDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import LogCallbacks, LogStore
 from warren_raft.storage.opened_log import open_log
-from warren_raft.types import METADATA_GROUP, Entry, GroupId, Index, Membership, NodeId
+from warren_raft.types import (
+    METADATA_GROUP,
+    Entry,
+    GroupId,
+    Index,
+    Membership,
+    MemberState,
+    NodeId,
+)
 
 log = logging.getLogger("warren.raft")
 
@@ -439,7 +447,7 @@ class Host:
         self._touch(found)
         return index
 
-    def member_states(self, group: GroupId) -> tuple[MemberProgress, ...]:
+    def member_states(self, group: GroupId) -> tuple[MemberState, ...]:
         """Return each member as the leader sees it, with the progress of its snapshot transfer.
 
         raises  NotLeader, UnknownGroup

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from warren_raft.core.snapshot_transfer import Incoming, OutgoingSnapshot
 from warren_raft.messages import AnyRaftMessage, SnapshotChunk, SnapshotWanted
@@ -49,17 +50,6 @@ class Accepted:
     members: Membership
     state: Any
     within: bool
-
-
-@dataclass(frozen=True, slots=True)
-class MemberProgress(MemberState):
-    """A member as its leader sees it, with the progress of its snapshot transfer.
-
-    sent_bytes  sent so far, about; of_bytes: in all, 0 when there is no transfer
-    """
-
-    sent_bytes: int = 0
-    of_bytes: int = 0
 
 
 @dataclass(eq=False, repr=False)
@@ -158,36 +148,20 @@ class Transfers:
                 self._later[key] = group, index
         group.sending = self.sending(group.id)
 
-    def progress(self, group: Group, states: Sequence[MemberState]) -> tuple[MemberProgress, ...]:
+    def progress(self, group: Group, states: Sequence[MemberState]) -> tuple[MemberState, ...]:
         """Return the members' states with the progress of each transfer."""
-        found = []
-        for state in states:
-            sent = of = 0
+
+        def told(state: MemberState) -> MemberState:
             known = self._outgoing.get((group.id, state.node))
-            if known is not None:
-                out = known[1]
-                live = group.store.log.needed_bytes(out.live)
-                past = bisect_right(out.live, out.live_sent)
-                sent = live * past // max(1, len(out.live)) + out.payload_sent
-                of = live + len(out.payload)
-            # By position: thousands of groups may be asked at once, and `asdict` is slow.
-            found.append(
-                MemberProgress(
-                    state.node,
-                    state.voter,
-                    state.leader,
-                    state.match,
-                    state.last,
-                    state.suspected,
-                    state.snapshotting,
-                    state.lost,
-                    state.changing,
-                    state.probing,
-                    sent,
-                    of,
-                )
-            )
-        return tuple(found)
+            if known is None:
+                return state
+            out = known[1]
+            live = group.store.log.needed_bytes(out.live)
+            past = bisect_right(out.live, out.live_sent)
+            sent = live * past // max(1, len(out.live)) + out.payload_sent
+            return replace(state, sent_bytes=sent, total_bytes=live + len(out.payload))
+
+        return tuple(map(told, states))
 
     def beat(self, now_ms: int) -> None:
         """Drop transfers that have ended, and repeat offers that were not answered."""

@@ -24,8 +24,7 @@ from warren_raft.runtime.host import MessageHandler, UnknownGroup
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.handshake import Hello, NodeRemoved
 from warren_raft.runtime.observer import Observer
-from warren_raft.runtime.snapshots import MemberProgress
-from warren_raft.types import EntryKind, Membership
+from warren_raft.types import EntryKind, Membership, MemberState
 
 STEP_MS = 20
 APPLIED_AT_ONCE = 3
@@ -170,7 +169,7 @@ class ModelHost:
         if self.universe.counts(log, to):
             self.universe.handed_over.append((log, to))
 
-    def member_states(self, group: int) -> tuple[MemberProgress, ...]:
+    def member_states(self, group: int) -> tuple[MemberState, ...]:
         log = self._lead(group)
         last, members = len(log.entries), log.membership()
         under_way = any(kind is EntryKind.CONFIG for kind, _ in log.entries[log.committed :])
@@ -182,7 +181,7 @@ class ModelHost:
             match = there.held if there is not None and not lost else 0
             suspected = node != self.node_id and not self.connected(node)
             found.append(
-                MemberProgress(
+                MemberState(
                     node,
                     voter,
                     node == self.node_id,

@@ -331,8 +331,8 @@ def test_a_snapshot_brings_the_members_and_its_progress_is_seen(
         leader = group.leader
         if leader is not None:
             for state in leader.member_states(GROUP):
-                if state.node == "d" and state.of_bytes:
-                    seen.append((state.sent_bytes, state.of_bytes))
+                if state.node == "d" and state.total_bytes:
+                    seen.append((state.sent_bytes, state.total_bytes))
         return group.towards()
 
     group.wanted = ("a", "b", "c", "d")

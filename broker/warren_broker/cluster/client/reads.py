@@ -54,10 +54,10 @@ _DELETED: Final = ReadFailed("the queue was deleted", True)
 
 @dataclass(slots=True)
 class _Pending:
-    """A read without an answer; ask: builds the question for a request number."""
+    """A read without an answer, and its question."""
 
     group: int
-    ask: Callable[[int], Any]
+    question: Any
     done: Done
     asked: str | None = None
 
@@ -86,12 +86,8 @@ class RemoteReads:
         self.serve(messages.QueueCounts, self._on_counts)
         cluster.handlers.update(
             {
-                messages.RunsAre: lambda node, message, rest: self.finish(
-                    message.request, message.runs
-                ),
-                messages.DelayedAre: lambda node, message, rest: self.finish(
-                    message.request, message.rows
-                ),
+                messages.RunsAre: self._on_rows,
+                messages.DelayedAre: self._on_rows,
                 messages.SinksAre: self.answered,
                 messages.ReadBlock: self._on_read_block,
                 messages.BlockIs: self._on_block,
@@ -120,11 +116,7 @@ class RemoteReads:
                     return
         except UnknownGroup:
             pass
-        self.start(
-            group,
-            lambda request: messages.ReadRuns(request, group, reader, number, first, last),
-            done,
-        )
+        self.start(done, messages.ReadRuns, group, reader, number, first, last)
 
     def block(
         self,
@@ -139,11 +131,7 @@ class RemoteReads:
             found: tuple[int, bytes] | ReadFailed = self.local_block(group, runs, max_bytes, areas)
         except (UnknownGroup, KeyError, EntryDamaged):
             # One that is damaged here: the leader has it, or waits until it has been repaired.
-            self.start(
-                group,
-                lambda request: messages.ReadBlock(request, group, runs, max_bytes, areas),
-                done,
-            )
+            self.start(done, messages.ReadBlock, group, runs, max_bytes, areas)
             return
         except BlockError as error:
             found = ReadFailed(self.unreadable(group, runs, error), False)
@@ -155,7 +143,7 @@ class RemoteReads:
         if host.is_leader(group):
             done(counts(host.state(group), host.time_ms(group)))
             return
-        self.start(group, lambda request: messages.QueueCounts(request, group), done)
+        self.start(done, messages.QueueCounts, group)
 
     def delayed(
         self, group: int, count: int, done: Callable[[DelayedRows | ReadFailed], None]
@@ -164,7 +152,7 @@ class RemoteReads:
         if self._cluster.host.is_leader(group):
             done(delayed_rows(self._cluster.host.state(group).delayed, count))
             return
-        self.start(group, lambda request: messages.ReadDelayed(request, group, count), done)
+        self.start(done, messages.ReadDelayed, group, count)
 
     def sinks(
         self,
@@ -175,12 +163,12 @@ class RemoteReads:
         done: Callable[[messages.SinksAre | ReadFailed], None],
     ) -> None:
         """Ask the leader for at most `count` runs of sinks; see `queue.view.sinks_of`."""
-        self.start(
-            group, lambda request: messages.ReadSinks(request, group, sink, run, count), done
-        )
+        self.start(done, messages.ReadSinks, group, sink, run, count)
 
-    def start(self, group: int, ask: Callable[[int], Any], done: Done) -> None:
+    def start(self, done: Done, question: Callable[..., Any], group: int, *values: Any) -> None:
         """Ask the leader of a group, again and again until it answers or the time is over.
+
+        question  its type, of which `values` are the fields after the group
 
         A queue that is deleted has none, and no answer: 1. A declaration finds a queue, and its
         messages are counted.  2. Another client deletes it.  3. The first one waited until the time
@@ -191,7 +179,8 @@ class RemoteReads:
             done(_DELETED)
             return
         request = self._timeouts.add(lambda: self._give_up(request))
-        pending = self._pending[request] = _Pending(group, ask, done)
+        asked = question(request, group, *values)
+        pending = self._pending[request] = _Pending(group, asked, done)
         self._of_group.setdefault(group, {})[request] = pending
         self._try(request)
 
@@ -232,9 +221,9 @@ class RemoteReads:
         cluster = self._cluster
         leader = cluster.leader_of(pending.group)
         if leader == cluster.host.node_id:
-            self._answer_here(request, pending)
+            self._answer_here(pending)
             return
-        if leader is not None and cluster.host.send(leader, messages.encode(pending.ask(request))):
+        if leader is not None and cluster.host.send(leader, messages.encode(pending.question)):
             pending.asked = leader
             return
         client = cluster.client(pending.group)
@@ -244,12 +233,11 @@ class RemoteReads:
             cluster.ask_who_leads(pending.group)
         cluster.loop.call_later(READ_RETRY_MS, lambda: self._try(request))
 
-    def _answer_here(self, request: int, pending: _Pending) -> None:
+    def _answer_here(self, pending: _Pending) -> None:
         # The leadership came to this node while the read was waiting.
-        question = pending.ask(request)
-        handler = self._cluster.handlers[type(question)]
+        handler = self._cluster.handlers[type(pending.question)]
         pending.asked = self._cluster.host.node_id
-        handler(self._cluster.host.node_id, question, memoryview(b""))
+        handler(self._cluster.host.node_id, pending.question, memoryview(b""))
 
     def finish(self, request: int, result: Any) -> None:
         """Hand an answer to its question."""
@@ -261,6 +249,11 @@ class RemoteReads:
     def answered(self, node: str, message: messages.Numbered, rest: memoryview) -> None:
         """Hand an answer to its question as it came."""
         self.finish(message.request, message)
+
+    def _on_rows(
+        self, node: str, message: messages.RunsAre | messages.DelayedAre, rest: memoryview
+    ) -> None:
+        self.finish(message.request, message.rows)
 
     def _on_counts_are(self, node: str, message: messages.CountsAre, rest: memoryview) -> None:
         pending = self._pending.get(message.request)

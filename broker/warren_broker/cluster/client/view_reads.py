@@ -63,11 +63,7 @@ class ViewReads:
         done: Callable[[messages.ViewIs | ReadFailed], None],
     ) -> None:
         """Ask the leader for rows; with `pieces`: for edges."""
-        self._reads.start(
-            group,
-            lambda request: messages.ReadView(request, group, states, first, last, count, pieces),
-            done,
-        )
+        self._reads.start(done, messages.ReadView, group, states, first, last, count, pieces)
 
     def kept(
         self,
@@ -83,13 +79,8 @@ class ViewReads:
         try:
             found: Kept | ReadFailed = self._local(group, runs, max_bytes, times, blocks, areas)
         except (UnknownGroup, KeyError, EntryDamaged):
-            self._reads.start(
-                group,
-                lambda request: messages.ReadKept(
-                    request, group, runs, max_bytes, times, blocks, areas
-                ),
-                done,
-            )
+            wanted = (runs, max_bytes, times, blocks, areas)
+            self._reads.start(done, messages.ReadKept, group, *wanted)
             return
         except BlockError as error:
             found = ReadFailed(self._reads.unreadable(group, runs, error), False)

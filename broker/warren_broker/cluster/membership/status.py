@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec.structs import replace
+
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.cluster.messages import GroupFacts, MemberFacts
+from warren_broker.cluster.messages import GroupFacts
 from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_broker.cluster.survey import Survey
 from warren_machines.metadata.records import QueueRecord
+from warren_raft import types as raft
 from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
@@ -141,23 +144,15 @@ class LeaderQueries:
                     host.term(group),
                     max(one.last for one in states),
                     host.applied_index(group),
-                    tuple(
-                        MemberFacts(
-                            one.node,
-                            one.voter,
-                            one.leader,
-                            one.match,
-                            one.suspected or not (one.leader or host.connected(one.node)),
-                            one.snapshotting,
-                            one.lost,
-                            one.probing,
-                            one.sent_bytes,
-                            one.of_bytes,
-                        )
-                        for one in states
-                    ),
+                    tuple(map(self._as_seen, states)),
                 )
         return found
+
+    def _as_seen(self, one: raft.MemberState) -> raft.MemberState:
+        """Return a member's state; one that is not connected counts as suspected."""
+        if one.leader or one.suspected or self._cluster.host.connected(one.node):
+            return one
+        return replace(one, suspected=True)
 
     def _led_here(self, asked: messages.AskLed) -> messages.LedAre:
         host = self._cluster.host
@@ -237,14 +232,14 @@ def members_of(
     )
 
 
-def _synchronised(member: MemberFacts) -> bool:
+def _synchronised(member: raft.MemberState) -> bool:
     """Return whether a reachable member holds everything, but for what is on its way to it."""
     return member.voter and not (member.suspected or member.lost or member.probing)
 
 
 def member(
     node: str,
-    known: MemberFacts | None,
+    known: raft.MemberState | None,
     queue: QueueRecord,
     facts: GroupFacts,
     running: Callable[[str], bool],
@@ -266,7 +261,7 @@ def member(
     )
 
 
-def _state(known: MemberFacts, queue: QueueRecord) -> MemberState:
+def _state(known: raft.MemberState, queue: QueueRecord) -> MemberState:
     if known.suspected:
         return "down"
     if known.node not in queue.nodes:
