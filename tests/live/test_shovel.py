@@ -22,7 +22,7 @@ from warren.connection import Connection
 from warren.errors import AccessRefused, NotFound, PeerError, WarrenError
 from warren.local import LocalCluster
 from warren.uri import Address
-from warren_broker.transfers.shovel.static import shovel_owner
+from warren_broker.transfers.shovel.shovels import shovel_owner
 from warren_wire.amqp091.fields import Timestamp
 from warren_wire.sessions.pika_properties import MessageProperties
 

@@ -21,7 +21,7 @@ from warren_broker.clients10.link_requests import (
     Ranges,
 )
 from warren_machines.queue import commands
-from warren_machines.queue.annotation_values import encoded_annotation
+from warren_machines.queue.annotations import encoded_annotation
 from warren_machines.queue.commands import Pairs, rest_of
 from warren_wire import relay_names
 from warren_wire.amqp10 import deliveries

@@ -16,7 +16,7 @@ from warren_broker.clients10.link_requests import (
     Ranges,
     SettleMessages,
 )
-from warren_machines.queue.annotation_values import read_annotations
+from warren_machines.queue.annotations import read_annotations
 from warren_wire.amqp10 import deliveries
 from warren_wire.amqp10.deliveries import ACCEPTED, REJECTED, RELEASED, Handle
 from warren_wire.amqp10.fields import encoded_value

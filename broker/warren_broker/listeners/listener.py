@@ -15,9 +15,8 @@ from warren_broker.cluster.definitions import Definitions
 from warren_raft.runtime.address_turns import AddressTurns
 from warren_raft.runtime.loop import Listener as Acceptor
 from warren_raft.runtime.loop import Loop, LoopTimer
-from warren_raft.runtime.net.peer_tls import begins_tls
 from warren_raft.runtime.net.stream import Stream
-from warren_raft.runtime.net.tls import HandshakeBudget, TlsRefused, TlsStream
+from warren_raft.runtime.net.tls import HandshakeBudget, TlsRefused, TlsStream, begins_tls
 from warren_raft.runtime.open_files import SocketBound
 from warren_wire.amqp091 import codec
 from warren_wire.tls.certificates import WatchedFiles

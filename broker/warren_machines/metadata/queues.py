@@ -15,8 +15,7 @@ from warren_machines.metadata.commands import (
 )
 from warren_machines.metadata.exchanges import RESERVED, remove_arriving, remove_exchanges
 from warren_machines.metadata.limits import check_queue_limit
-from warren_machines.metadata.metadata_context import MetadataContext
-from warren_machines.metadata.placing import placed
+from warren_machines.metadata.metadata_context import MetadataContext, placed
 from warren_machines.metadata.records import QueueRecord
 from warren_wire import errors
 from warren_wire.arguments import check_equivalent_arguments, is_relaxed

@@ -18,8 +18,7 @@ from warren_machines.metadata.exchange_types import (
     RECENT_HISTORY,
     history_length,
 )
-from warren_machines.metadata.metadata_context import MetadataContext
-from warren_machines.metadata.placing import placed
+from warren_machines.metadata.metadata_context import MetadataContext, placed
 from warren_machines.metadata.records import Exchange, QueueRecord
 from warren_machines.metadata.state import Scope
 from warren_wire import errors

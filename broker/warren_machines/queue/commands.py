@@ -42,7 +42,7 @@ MsgIds: TypeAlias = tuple[tuple[MsgId, MsgId], ...]
 Pairs: TypeAlias = tuple[tuple[str, bytes], ...]
 """Annotations of a message: (key, value in MessagePack), keys ascending, each once.
 
-What the values mean is said in `amqp10.message.annotation_values`; the machine does not read them.
+What the values mean is said in `queue.annotations`; the machine does not read them.
 """
 
 

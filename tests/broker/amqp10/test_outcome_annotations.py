@@ -35,14 +35,14 @@ from tests.broker.amqp10.test_attach_fields import BROKEN, array, frame, listed
 from tests.broker.amqp10.test_connection import Client
 from tests.broker.amqp10.test_links import asked, consumer, deliver, modify, opened, received
 from warren_broker.clients10 import link_requests as asks
-from warren_machines.queue.annotation_values import (
+from warren_machines.queue.annotations import (
+    ANNOTATIONS_BYTES_MAX,
     DELIVERY_TIME,
     DELIVERY_TIME_MAX,
     as_header,
     encoded_annotation,
     read_annotations,
 )
-from warren_machines.queue.annotations import ANNOTATIONS_BYTES_MAX
 from warren_wire.errors import InvalidArgument, Refusal, SyntaxRefused
 
 DISPOSITION = 0x15

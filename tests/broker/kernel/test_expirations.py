@@ -11,7 +11,7 @@ from proton import Message, symbol
 from tests.broker.kernel import frames as f
 from tests.broker.kernel.conftest import loaded
 from warren_broker.access import message_checks
-from warren_broker.cluster.client.kept_messages import restored
+from warren_broker.cluster.client.forwarding import restored
 from warren_wire.amqp091 import properties
 from warren_wire.amqp091.fields import Field, Timestamp
 from warren_wire.kernel import BAD_EXPIRATION, TTL_NONE, Kernel, MessageTable, Route

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren_broker.transfers.shovel.ledger import ShovelLedger
-from warren_broker.transfers.shovel.static import shovel_owner
+from warren_broker.transfers.shovel.shovels import shovel_owner
 
 EVENTS = st.sampled_from(["deliver", "confirm", "refuse", "again"])
 STEPS = st.lists(st.tuples(EVENTS, st.integers(1, 8), st.booleans()), max_size=60)

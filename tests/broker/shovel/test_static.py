@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warren_broker.transfers.shovel.static import StaticShovels, shovel_owner
+from warren_broker.transfers.shovel.shovels import StaticShovels, shovel_owner
 
 NODES = ("a", "b", "c")
 VALUE = {"src-uri": "amqp://", "src-queue": "q"}

@@ -14,7 +14,7 @@ from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.turn_shares import Share
 from warren_broker.counting.counters import Strategy
 from warren_machines.metadata.records import QueueRecord
-from warren_machines.queue.annotation_values import as_header, encoded_annotation
+from warren_machines.queue.annotations import as_header, encoded_annotation
 from warren_machines.queue.commands import Pairs
 from warren_machines.queue.effects import DeadLetter
 from warren_raft.runtime.host import UnknownGroup

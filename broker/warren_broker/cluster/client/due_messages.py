@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from warren_broker.cluster.client.consumers import Consumers
-from warren_broker.cluster.client.forwarding import Fate, Forwarding
-from warren_broker.cluster.client.kept_messages import due, restored
+from warren_broker.cluster.client.forwarding import Fate, Forwarding, due, restored
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.routed_runs import QueuePart

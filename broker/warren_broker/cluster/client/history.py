@@ -6,8 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from warren_broker.cluster.client.forwarding import AllAnswered
-from warren_broker.cluster.client.kept_messages import restored
+from warren_broker.cluster.client.forwarding import AllAnswered, restored
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import (

@@ -7,8 +7,13 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
-from warren_broker.cluster.client.forwarding import AllAnswered, Forwarding
-from warren_broker.cluster.client.kept_messages import delays_of, lasting, restored
+from warren_broker.cluster.client.forwarding import (
+    AllAnswered,
+    Forwarding,
+    delays_of,
+    lasting,
+    restored,
+)
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
 from warren_broker.cluster.client.relayed import Names, by_origin, joined, relayed_command

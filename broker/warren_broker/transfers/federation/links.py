@@ -16,7 +16,7 @@ import msgspec
 
 from warren_broker.transfers.federation.exchange_rules import MAX_HOPS
 from warren_broker.transfers.shovel.process import BINDINGS, FETCH, PAUSE, REMOVE
-from warren_broker.transfers.shovel.static import shovel_owner
+from warren_broker.transfers.shovel.shovels import shovel_owner
 from warren_broker.transfers.shovel.supervisor import Key, ManagedShovel, Supervisor
 from warren_machines.metadata.records import Parameter, QueueRecord
 from warren_machines.metadata.upstreams import (

@@ -26,8 +26,8 @@ from warren_raft.runtime.net.handshake import (
     check_proof,
     prove,
 )
-from warren_raft.runtime.net.peer_tls import PeerTls, begins_tls
 from warren_raft.runtime.net.stream import Buffer, Stream
+from warren_raft.runtime.net.tls import PeerTls, begins_tls
 from warren_raft.types import NodeId
 from warren_wire.undecodable import UNDECODABLE
 

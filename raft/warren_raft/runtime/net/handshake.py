@@ -20,7 +20,7 @@ that connects receives none. An attacker that is called in a peer's place (it to
 or controls the network) does receive one; then each guess costs scrypt's time and memory, so that a
 secret of a few random words cannot be found, whereas a graphics card tried billions of guesses a
 second against a plain HMAC. What follows the handshake is neither signed nor
-encrypted: without TLS (`peer_tls`) the peers' network must be trusted.
+encrypted: without TLS (`net.tls`) the peers' network must be trusted.
 
 Version: `codec.PROTOCOL` counts up whenever a node sends what one of the version before cannot
 read, or submits what that would apply in another way. A node of another protocol is refused, by

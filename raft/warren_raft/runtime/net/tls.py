@@ -11,12 +11,15 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from warren_raft.errors import PeerError
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.stream import Buffer, Stream, _nothing
 from warren_wire.quoting import quoted
+from warren_wire.tls.certificates import WatchedFiles
+from warren_wire.tls.contexts import TlsFiles, peer_context, server_context
 
 RECORD_BYTES_MAX = 16 << 10
 """Of plaintext in one TLS record."""
@@ -28,6 +31,20 @@ STEPS_PER_TURN = 32
 """Steps of clients before their login in one turn, each with some bytes: as above."""
 HANDSHAKE_RECORD = 0x16
 """The first byte that a TLS client sends."""
+_DISTRUST = ("unknown ca", "bad certificate", "certificate expired", "certificate unknown")
+_REASONS_SERVER = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it has given no certificate, and one is required "
+    "(fail_if_no_peer_cert); give it a certificate and key",
+    "UNSUPPORTED_PROTOCOL": "it speaks only TLS versions below 1.2; upgrade it",
+    "NO_SHARED_CIPHER": "it has no cipher in common with this node; upgrade it",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+}
+_REASONS_CLIENT = {
+    "WRONG_VERSION_NUMBER": "the other side does not speak TLS; give both the same settings",
+    "UNSUPPORTED_PROTOCOL": "the other side speaks only TLS versions below 1.2; upgrade it",
+}
+TLS_VERSIONS = ((3, 1), (3, 2), (3, 3))
+"""The second and third byte that a TLS client sends."""
 
 
 class TlsRefused(PeerError):
@@ -333,15 +350,69 @@ def reason_of(error: ssl.SSLError, server: bool) -> str:
     return known or f"TLS failed: {(reason or str(error)).replace('_', ' ').lower()}"
 
 
-_DISTRUST = ("unknown ca", "bad certificate", "certificate expired", "certificate unknown")
-_REASONS_SERVER = {
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it has given no certificate, and one is required "
-    "(fail_if_no_peer_cert); give it a certificate and key",
-    "UNSUPPORTED_PROTOCOL": "it speaks only TLS versions below 1.2; upgrade it",
-    "NO_SHARED_CIPHER": "it has no cipher in common with this node; upgrade it",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS",
-}
-_REASONS_CLIENT = {
-    "WRONG_VERSION_NUMBER": "the other side does not speak TLS; give both the same settings",
-    "UNSUPPORTED_PROTOCOL": "the other side speaks only TLS versions below 1.2; upgrade it",
-}
+@dataclass(frozen=True, slots=True)
+class PeerContexts:
+    """The contexts of the side that is called, and of the one that calls."""
+
+    called: ssl.SSLContext
+    calling: ssl.SSLContext
+
+
+def _contexts(files: TlsFiles) -> PeerContexts:
+    return PeerContexts(server_context(files), peer_context(files))
+
+
+class PeerTls:
+    """The certificates of one node for its connections to the others.
+
+    A certificate proves that its owner belongs to the cluster's machines; which node it is, the
+    handshake with the secret proves, on top (`handshake`).
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Read the files; raises CertificatesUnusable."""
+        both = replace(files, verify=ssl.CERT_REQUIRED)
+        self._contexts = WatchedFiles(both, _contexts, "peers")
+        self._handshakes = HandshakeBudget()
+        self._contexts.start()
+
+    def stop(self) -> None:
+        """Watch the files no more."""
+        self._contexts.stop()
+
+    def stream(
+        self,
+        loop: Loop,
+        sock: socket.socket,
+        calling: bool,
+        on_data: Callable[[bytes], None],
+        on_closed: Callable[[Exception | None], None],
+        on_error: Callable[[Exception], None],
+        on_drained: Callable[[], None],
+        buffer_bytes: int,
+    ) -> TlsStream:
+        """Return the stream of a connection to a peer.
+
+        calling  whether this node has called the other one
+        """
+        contexts = self._contexts.current
+        return TlsStream(
+            loop,
+            sock,
+            on_data,
+            on_closed,
+            context=contexts.calling if calling else contexts.called,
+            hostname="" if calling else None,
+            budget=self._handshakes,
+            on_error=on_error,
+            on_drained=on_drained,
+            buffer_bytes=buffer_bytes,
+        )
+
+
+def begins_tls(data: bytes) -> bool:
+    """Return whether these are the first bytes of a TLS client.
+
+    A frame between nodes does not begin so: its length would be above HANDSHAKE_FRAME_BYTES_MAX.
+    """
+    return len(data) > 2 and data[0] == HANDSHAKE_RECORD and (data[1], data[2]) in TLS_VERSIONS

@@ -25,8 +25,8 @@ from warren_raft.runtime.net.handshake import (
     peer_key,
 )
 from warren_raft.runtime.net.peer_port import PeerPort
-from warren_raft.runtime.net.peer_tls import PeerTls
 from warren_raft.runtime.net.stream import Buffer
+from warren_raft.runtime.net.tls import PeerTls
 from warren_raft.types import NodeId
 
 log = logging.getLogger("warren.raft")

@@ -11,7 +11,7 @@ from broker.cluster.client.test_history import bodies, exchange
 from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.membership.test_absences import Published
 from broker.cluster.universe import Universe
-from warren_broker.cluster.client.kept_messages import delays_of, due
+from warren_broker.cluster.client.forwarding import delays_of, due
 from warren_machines.metadata import commands as metadata
 from warren_machines.queue.commands import Stat
 from warren_wire.amqp091 import properties

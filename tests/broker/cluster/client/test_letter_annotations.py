@@ -9,7 +9,7 @@ import pytest
 from proton import UNDESCRIBED, Array, Data, Message, int32, symbol
 
 from warren_broker.cluster.client.dead_letters import annotate
-from warren_machines.queue.annotation_values import read_annotations
+from warren_machines.queue.annotations import read_annotations
 from warren_machines.queue.commands import Pairs
 from warren_wire.amqp091 import properties as codec
 from warren_wire.amqp091.fields import Field

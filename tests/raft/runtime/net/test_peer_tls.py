@@ -13,8 +13,7 @@ from tests.raft.runtime.kit import NODES, Cluster, Recorder, until
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.net.peer_tls import begins_tls
-from warren_raft.runtime.net.tls import TlsStream
+from warren_raft.runtime.net.tls import TlsStream, begins_tls
 from warren_wire.tls.contexts import CertificatesUnusable, TlsFiles
 
 
