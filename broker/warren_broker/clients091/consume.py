@@ -78,9 +78,8 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         asked = consume_arguments(connection.vhost, name, kind, method.arguments)
     explicit = bool(channel.global_prefetch) and not method.no_ack
     if explicit and kind == "quorum":
-        raise errors.NotImplementedHere(
-            f"{errors.named('queue', name, connection.vhost)} does not support global qos"
-        )
+        what = errors.named("queue", name, connection.vhost)
+        raise errors.NotImplementedHere(f"{what} does not support global qos")
     consumer = ChannelConsumer(
         number=connection.ids.consumer(),
         tag=tag,
