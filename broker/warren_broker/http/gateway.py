@@ -16,7 +16,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from warren_broker.access.access import Access
 from warren_broker.access.requests import TokenAccepted
 from warren_broker.admin.answers import rendered
 from warren_broker.admin.caller import Asker
@@ -97,42 +96,27 @@ class _Asking:
             self._refuse(result)
             return
         rights = result.rights if isinstance(result, TokenAccepted) else None
-        access = Access(self._broker, ask.vhost or "", name_of(result, ask.user), rights)
+        named, guard = name_of(result, ask.user), partial(guarded_call, self)
+        asked = (self._broker, ask.vhost or "", named, self._connection, guard, rights)
         try:
-            self._check_access(access)
-            self._carry_out(access)
+            self._carry_out(Asker(*asked, in_parts=False))
         except errors.Refusal as refusal:
             self._refuse(refusal)
 
-    def _check_access(self, access: Access) -> None:
+    def _carry_out(self, asker: Asker) -> None:
         """Raise a Refusal unless the user may use the API, and enter the vhost.
 
         What an administrator may do in a vhost without permissions there is checked as for all.
         """
         ask = self._ask
-        access.must_be("management", "use the HTTP API")
-        if ask.vhost is None:
-            return
-        if ask.vhost not in self._broker.definitions.state.scopes:
-            raise errors.NotFound(f"no vhost '{ask.vhost}'")
-        if "administrator" not in access.tags and access.held_in(ask.vhost) is None:
-            raise VhostHidden(f"no vhost '{ask.vhost}' for user '{access.user}'")
-
-    def _carry_out(self, access: Access) -> None:
-        ask = self._ask
+        asker.access.must_be("management", "use the HTTP API")
+        if ask.vhost is not None:
+            asker.scope(ask.vhost)
+            if not asker.sees_vhost(ask.vhost):
+                raise VhostHidden(f"no vhost '{ask.vhost}' for user '{asker.user}'")
         route, kind = ROUTES[ask.route]
-        route.check(access.must_be, len(ask.fields))
+        route.check(asker.access.must_be, len(ask.fields))
         request = route.read(kind, decode_frame(dict, ask.fields), lenient=True)
-        guard = partial(guarded_call, self)
-        asker = Asker(
-            self._broker,
-            access.vhost,
-            access.user,
-            self._connection,
-            guard,
-            access.rights,
-            in_parts=False,
-        )
 
         def shown(result: Any) -> None:
             self._send(NodeReply(ask.number, *rendered(request, result)))
