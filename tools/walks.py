@@ -29,8 +29,8 @@ from warren_wire.block import block_encoding
 BASES = tuple(str(base) for base in SOURCES.values())
 SETTLED_S = 0.3
 """Wait after an operation, until the node has finished what it started."""
-IDLE_S = 6.0
-"""How long the node is watched without a request: longer than the periods of its clock."""
+IDLE_S = 12.0
+"""How long the node is watched without a request: twice the periods of its clock."""
 IDLE = "nothing"
 QUEUE = "walked"
 BODY = b"message"
