@@ -54,7 +54,7 @@ from warren_wire.amqp10.addresses import (
     parse_source,
     parse_target,
 )
-from warren_wire.amqp10.deliveries import Frames, handle_of, holds_transfer
+from warren_wire.amqp10.deliveries import Frames, Handle, handle_of, holds_transfer, session_of
 from warren_wire.amqp10.engine import CHANNEL_MAX, OUTPUT_BYTES, Engine
 from warren_wire.amqp10.fields import check_attach, check_open, link_name, read_map
 from warren_wire.amqp10.link_flows import LinkFlows
@@ -137,6 +137,8 @@ class Connection10:
         self.ahead = SendAhead(self.limits.send_ahead_bytes_max, self._engine.bytes_ahead)
         self.frames: Frames = self._engine
         self._links: dict[Link, LinkPart] = {}
+        self._of_session: dict[Handle, dict[Link, None]] = {}
+        self._management: dict[tuple[Handle, str], dict[Link, AnswersLink | RequestsLink]] = {}
         self._to_flush: dict[LinkPart, None] = {}
         self._requests: list[AnyRequest] = []
         self._held: list[AnyRequest] = []
@@ -302,6 +304,8 @@ class Connection10:
         """Drop everything: the socket is closed."""
         self._end("the socket was closed")
         self._links.clear()
+        self._of_session.clear()
+        self._management.clear()
         self._engine.on_delivery.clear()
         self.ahead.clear()
         self.bounds.clear()
@@ -459,7 +463,7 @@ class Connection10:
         self.ahead.begun(session)
 
     def _session_closed(self, event: Event) -> None:
-        for link in [link for link in self._links if link.session == event.session]:
+        for link in list(self._of_session.get(handle_of(event.session), ())):
             part = self._remove(link)
             assert part is not None
             part.session_ended = True
@@ -470,6 +474,7 @@ class Connection10:
 
     def _link_opened(self, event: Event) -> None:
         link: Link = event.link
+        self._engine.endings.opened(link)
         name = link_name(link)  # what is no name ends the connection now, and no use of it later
         try:
             if len(self._links) >= LINKS_MAX:
@@ -490,8 +495,7 @@ class Connection10:
         target = parse_target(target_address(link), blocks=announces_blocks(link))
         if isinstance(target, ManagementNode):
             accept_attach(link, self.limits.request_bytes_max, paired=True)
-            self._add(RequestsLink(link, self))
-            self._pair_management(link.session)
+            self._add_management(RequestsLink(link, self))
         elif isinstance(target, (QueueTarget, ExchangeTarget, AnonymousTarget)):
             self._add(PublishingLink(link, self, target))
         else:
@@ -509,8 +513,7 @@ class Connection10:
         source = parse_source(source_address(link))
         if isinstance(source, ManagementNode):
             accept_attach(link, paired=True)
-            self._add(AnswersLink(link, self))
-            self._pair_management(link.session)
+            self._add_management(AnswersLink(link, self))
         elif isinstance(source, QueueSource):
             self._add(ConsumingLink(link, self, source))
         else:
@@ -519,22 +522,31 @@ class Connection10:
 
     def _add(self, part: LinkPart) -> None:
         self._links[part.link] = part
+        self._of_session.setdefault(session_of(part.link), {})[part.link] = None
         self._engine.on_delivery[handle_of(part.link)] = part.arrived
 
     def _remove(self, link: Link) -> LinkPart | None:
         self._engine.on_delivery.pop(handle_of(link), None)
-        return self._links.pop(link, None)
+        part = self._links.pop(link, None)
+        if part is not None:
+            session = session_of(link)
+            _take_out(self._of_session, session, link)
+            if isinstance(part, AnswersLink | RequestsLink):
+                _take_out(self._management, (session, link.name), link)
+        return part
 
-    def _pair_management(self, session: Session) -> None:
-        """Connect each link of requests to the link of answers of the same name and session."""
-        answers = {
-            part.link.name: part
-            for part in self._links.values()
-            if isinstance(part, AnswersLink) and part.link.session == session
-        }
-        for part in self._links.values():
-            if isinstance(part, RequestsLink) and part.link.session == session:
-                part.answers = answers.get(part.link.name)
+    def _add_management(self, part: AnswersLink | RequestsLink) -> None:
+        """Add a link, and connect those for requests to that for answers of its name and session.
+
+        A client may attach and detach any number in one read: the others are not visited.
+        """
+        self._add(part)
+        pair = self._management.setdefault((session_of(part.link), part.link.name), {})
+        pair[part.link] = part
+        answers = [each for each in pair.values() if isinstance(each, AnswersLink)]
+        for each in pair.values():
+            if isinstance(each, RequestsLink):
+                each.answers = answers[-1] if answers else None
 
     def _link_closed(self, event: Event) -> None:
         part = self._remove(event.link)
@@ -596,6 +608,14 @@ class Connection10:
     def _end(self, why: str) -> None:
         self._forget(why)
         self._ended = True
+
+
+def _take_out(of: dict[Any, dict[Link, Any]], key: Any, link: Link) -> None:
+    """Remove a link from those of its session, or its pair."""
+    links = of[key]
+    del links[link]
+    if not links:
+        del of[key]
 
 
 def _end_part(part: LinkPart) -> None:

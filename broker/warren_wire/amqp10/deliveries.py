@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypeAlias
 
-from warren_wire.amqp10.proton import Delivery, Link, ffi, lib
+from warren_wire.amqp10.proton import Delivery, Link, Session, ffi, lib
 
 Handle: TypeAlias = Any
 """A pointer to a delivery or a link; equal and of the same hash where it points to the same."""
@@ -31,9 +31,14 @@ TRANSFER_HEAD_BYTES: Final = 128
 _NOTHING: Final = ffi.NULL
 
 
-def handle_of(wrapper: Delivery | Link) -> Handle:
-    """Return the pointer that a delivery or link of Proton's binding stands for."""
+def handle_of(wrapper: Delivery | Link | Session) -> Handle:
+    """Return the pointer that an object of Proton's binding stands for."""
     return wrapper._impl
+
+
+def session_of(link: Link) -> Handle:
+    """Return the pointer to a link's session."""
+    return lib.pn_link_session(link._impl)
 
 
 def give_back_credit(link: Link, lends_credit: bool) -> None:

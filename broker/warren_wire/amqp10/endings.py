@@ -19,7 +19,7 @@ Played by tests/broker/amqp10/test_endings.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from warren_wire.amqp10.deliveries import RELEASED, Handle, handle_of, settle_as
 from warren_wire.amqp10.proton import Link, Session, ffi, lib
@@ -30,6 +30,9 @@ class Endings:
 
     make_output  has Proton make the frames that it owes
     begun        sessions that the client has begun and of which the end is not written
+    _receiving   by session, its links on which this end receives, as long as they are not freed: a
+                 client may end thousands of sessions in one read, and have a thousand links
+    _links       by session, links that both ends have detached and that wait to be freed
 
     Invariant: no delivery of a link without a handle is on Proton's list of work while a flow of
     its session is due. A link and its deliveries are named here until they are freed, and no longer
@@ -40,9 +43,16 @@ class Endings:
         self._make_output = make_output
         self._read: dict[Handle, list[Handle]] = {}  # by link, to be settled
         self._counts: dict[Handle, int] = {}
-        self._links: list[Link] = []
+        self._receiving: dict[Handle, dict[Handle, None]] = {}
+        self._links: dict[Handle, list[Link]] = {}
         self._closed: list[Session] = []  # their end is not written
         self._ended: list[Session] = []  # their end is written
+
+    def opened(self, link: Link) -> None:
+        """Note a link that the client has attached."""
+        if link.is_receiver:
+            handle = handle_of(link)
+            self._receiving.setdefault(lib.pn_link_session(handle), {})[handle] = None
 
     def discard(self, link: Handle) -> int:
         """Read what has arrived for a link that has ended here; return how many messages so far."""
@@ -63,7 +73,7 @@ class Endings:
         ended_here  this end was the first
         """
         if ended_here and link.is_receiver and link.unsettled:
-            self._links.append(link)
+            self._links.setdefault(lib.pn_link_session(handle_of(link)), []).append(link)
             return
         self._forget(handle_of(link))
         link.free()
@@ -71,16 +81,14 @@ class Endings:
     def end_session(self, session: Session) -> None:
         """End a session that the client has ended, with its links; `settle` frees it."""
         renewed = False
-        for link in _links(session):
-            if lib.pn_link_is_sender(link):
-                continue
+        for link in list(self._receiving.get(session._impl, ())):
             if lib.pn_link_unsettled(link) and not renewed:
                 renewed = True
                 _renew(session._impl)
             while lib.pn_link_current(link) != ffi.NULL:
                 lib.pn_link_advance(link)
             self._forget(link)
-        self._links = [each for each in self._links if each.session != session]
+        self._links.pop(session._impl, None)
         session.close()
         self._closed.append(session)
 
@@ -91,7 +99,9 @@ class Endings:
         """
         if not (self._read or self._links or self._closed or self._ended):
             return False
-        for each in self._links:
+        links, self._links = self._links, {}
+        detached = [each for of_session in links.values() for each in of_session]
+        for each in detached:
             self.discard(handle_of(each))
         for link in self._read:
             _renew(lib.pn_link_session(link))
@@ -100,12 +110,11 @@ class Endings:
         for settled in read.values():
             for delivery in settled:
                 settle_as(delivery, RELEASED)
-        links, self._links = self._links, []
-        for each in links:
+        for each in detached:
             self._forget(handle_of(each))
             each.free()
         self._make_output()
-        return self._free_sessions() or bool(read or links)
+        return self._free_sessions() or bool(read or detached)
 
     def _free_sessions(self) -> bool:
         """Free ended sessions; return whether there are some of which the end was just written."""
@@ -128,6 +137,7 @@ class Endings:
         """Forget everything: the connection is freed."""
         self._read.clear()
         self._counts.clear()
+        self._receiving.clear()
         self._links.clear()
         self._closed.clear()
         self._ended.clear()
@@ -135,16 +145,12 @@ class Endings:
     def _forget(self, link: Handle) -> None:
         self._read.pop(link, None)
         self._counts.pop(link, None)
-
-
-def _links(session: Session) -> Iterator[Handle]:
-    """Iterate over the links of a session that are not freed."""
-    link = lib.pn_link_head(lib.pn_session_connection(session._impl), 0)
-    while link != ffi.NULL:
-        following = lib.pn_link_next(link, 0)
-        if lib.pn_link_session(link) == session._impl:
-            yield link
-        link = following
+        session = lib.pn_link_session(link)
+        of_session = self._receiving.get(session)
+        if of_session is not None:
+            of_session.pop(link, None)
+            if not of_session:
+                del self._receiving[session]
 
 
 def _is_in_use(session: Session) -> bool:
