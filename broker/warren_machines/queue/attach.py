@@ -56,6 +56,8 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
         consumer.relay = relay
         consumer.suspended = bool(uplink.suspected_ms)
         uplink.consumers[command.consumer] = consumer
+        if relay:
+            state.relays[relay].consumer_keys[consumer.key] = None
     elif consumer.queued:
         state.service.remove(consumer)
     if known is None or known.getter:

@@ -182,7 +182,7 @@ class QueueMachine:
         reply = _submit(context, submission)
         if state.filters.by_id:
             filtered_service.note_block(context)
-        if state.relays:
+        if state.changed_relays:
             service_order.serve_relays(context)
         if state.order.count:
             if state.service.lanes or state.filters.by_id:

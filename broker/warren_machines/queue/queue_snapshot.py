@@ -207,12 +207,10 @@ def _uplink_row(uplink: SeenUplink) -> _UplinkRow:
 
 
 def _relay_row(state: QueueState, relay: Relay) -> _RelayRow:
-    numbered = [
-        (consumer.key, consumer.numbering)
-        for consumer in state.all_consumers()
-        if consumer.relay == relay.name
-    ]
-    values: tuple[Any, ...] = (*astuple(relay), sorted(numbered))
+    known = [state.find(*key) for key in relay.consumer_keys]
+    named = [each for each in known if each is not None and each.relay == relay.name]
+    numbered = [(consumer.key, consumer.numbering) for consumer in named]
+    values: tuple[Any, ...] = (*astuple(relay)[:-1], sorted(numbered))
     return _RelayRow(*values)
 
 
@@ -294,6 +292,8 @@ def _load_relays(state: QueueState, row: _Row) -> None:
         for key, numbering in one.numbered:
             consumer = state.consumer(key)
             consumer.relay, consumer.numbering = one.name, numbering
+            state.relays[one.name].consumer_keys[key] = None
+    state.changed_relays = dict.fromkeys(state.relays)
     if row.origins is not None:
         state.origins.dropped, rows = row.origins
         state.origins.load(rows)

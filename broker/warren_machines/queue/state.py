@@ -216,6 +216,7 @@ class QueueState:
                  have published may not be known any more. 0: none was
     seen         ids of messages that were accepted, with x-deduplication
     relays       by name; those that have a session, or for which something is kept
+    changed_relays  those of consumers that have changed: they may be given what is kept
     origins      names of messages that relays of other queues have brought
     over         node to the highest number of its incarnations that have ended; one entry per node,
                  whatever the number of its restarts
@@ -234,6 +235,7 @@ class QueueState:
     seen: SeenIds = field(default_factory=SeenIds)
     origins: Origins = field(default_factory=Origins)
     relays: dict[str, Relay] = field(default_factory=dict)
+    changed_relays: dict[str, None] = field(default_factory=dict)
     ready_bytes: int = 0
     uplinks: dict[int, SeenUplink] = field(default_factory=dict)
     over: dict[str, int] = field(default_factory=dict)
@@ -416,6 +418,7 @@ class QueueState:
             if not consumer.relay:
                 continue
             relay = self.relays[consumer.relay]
+            assert consumer.key in relay.consumer_keys, consumer.key
             assert relay.owner == (consumer.uplink, consumer.session), (relay.name, consumer.key)
             assert not consumer.no_ack, consumer.key
             for first_id, last_id, *_ in consumer.held:

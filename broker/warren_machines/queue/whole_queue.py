@@ -155,6 +155,7 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     state.runs.clear()
     state.seen.clear()
     state.relays.clear()
+    state.changed_relays.clear()
     state.origins.clear()
     state.consumer_count = state.unacked = state.claimed = state.staged = state.timer_ms = 0
     state.deleted = True

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.broker.queue.world import Queue, block
-from tests.line_steps import growth
+from tests.line_steps import growth, lines
 from warren_machines.queue import commands as c
 from warren_machines.queue.commands import Modify
 from warren_machines.queue.delayed.delay_commands import EnqueueDelayed
@@ -136,3 +136,31 @@ def test_runs_held_in_any_order_leave_in_that_of_the_log(
     made.checked = True
     made.tick(0)
     assert made.ready() == sorted(made.ready())
+
+
+def relayed(count: int) -> Queue:
+    """A queue that keeps a message for each of so many relays, of which each holds another one."""
+    made = queue()
+    made.do(c.Enqueue(), block(2 * count), PUBLISHER)
+    named = [(at, f"r{at}") for at in range(count)]
+    made.submit(*(c.Checkout(at, at, "", prefetch=2, relay=name, origin=1) for at, name in named))
+    made.submit(*(c.SessionDown(at) for at, _ in named))
+    made.submit(
+        *(
+            c.Checkout(count + at, count + at, "", prefetch=1, relay=name, origin=2)
+            for at, name in named
+        )
+    )
+    made.put()
+    assert sum(bool(relay.kept) for relay in made.state.relays.values()) == count
+    return made
+
+
+def test_relays_that_nothing_has_changed_cost_nothing() -> None:
+    """For each entry, the consumers of each relay were looked for among all of its node."""
+    few, many = relayed(10), relayed(200)
+    data = block(1)
+    taken = [lines(lambda made=made: made.do(c.Enqueue(), data, PUBLISHER)) for made in (few, many)]
+    assert taken[0] == taken[1]
+    many.do(c.Settle(200, ((0, 0),)))
+    assert len(many.state.relays["r0"].kept) == 0, "what is kept is given when there is room"

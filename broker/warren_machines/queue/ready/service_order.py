@@ -39,6 +39,8 @@ def may_be_served(state: QueueState, consumer: Consumer) -> bool:
 
 def review(state: QueueState, consumer: Consumer) -> None:
     """Put the consumer into the service queue or take it out, after it changed."""
+    if consumer.relay:
+        state.changed_relays[consumer.relay] = None
     if may_be_served(state, consumer):
         if not consumer.queued:
             if consumer.filter is not None:
@@ -92,12 +94,14 @@ def serve_relays(context: QueueContext) -> None:
     """Hand what is kept for relays to their consumers, whether or not the queue has messages.
 
     Also to one that is not the single active consumer: nothing else would ever settle it. By name:
-    a member that was restored from a snapshot knows them in another order.
+    a member that was restored from a snapshot knows them in another order. Those of which no
+    consumer has changed since have been given what they take; a restored member looks at all.
     """
     state = context.state
-    for name in sorted(state.relays):
-        relay = state.relays[name]
-        if relay.kept and not relay.idle_ms:
+    changed, state.changed_relays = state.changed_relays, {}
+    for name in sorted(changed):
+        relay = state.relays.get(name)
+        if relay is not None and relay.kept and not relay.idle_ms:
             for consumer in relays.consumers_of(state, relay):
                 waits = consumer.cancelled or consumer.suspended or consumer.quiescing
                 if not waits and room(consumer) > 0:
@@ -108,6 +112,7 @@ def serve_relays(context: QueueContext) -> None:
 def _hand_out(context: QueueContext, consumer: Consumer, limit: int) -> None:
     """Hand out up to `limit` messages, fewer when the queue or the window of bytes ends."""
     if consumer.relay:
+        context.state.changed_relays[consumer.relay] = None
         limit = relays.hand_out_kept(context, consumer, limit)
     order = context.state.order
     while limit > 0 and order.count:

@@ -40,6 +40,7 @@ class Relay(msgspec.Struct, eq=False):
     next_number  of the next message taken; numbers ascend over all origins
     idle_ms      since when it has no session; 0: it has one
     kept         what it has taken, and no consumer holds now; by number
+    consumer_keys  of its consumers; some may have ended
     """
 
     name: str
@@ -48,6 +49,7 @@ class Relay(msgspec.Struct, eq=False):
     next_number: int = 1
     idle_ms: int = 0
     kept: list[KeptRun] = []
+    consumer_keys: dict[tuple[int, int], None] = {}
 
     @property
     def kept_count(self) -> int:

@@ -32,10 +32,13 @@ in the world twice. Less than `origins.REMEMBERED_MS`."""
 
 def consumers_of(state: QueueState, relay: Relay) -> list[Consumer]:
     """Return the consumers of the relay's session, the oldest first."""
-    uplink = state.uplinks.get(relay.owner[0])
-    if uplink is None:
-        return []
-    found = [consumer for consumer in uplink.consumers.values() if consumer.relay == relay.name]
+    found = []
+    for key in list(relay.consumer_keys):
+        consumer = state.find(*key)
+        if consumer is None or consumer.relay != relay.name:
+            del relay.consumer_keys[key]
+        elif consumer.uplink == relay.owner[0]:
+            found.append(consumer)
     return sorted(found, key=lambda consumer: consumer.order)
 
 
