@@ -44,7 +44,7 @@ def _qos(channel: Channel, method: methods.BasicQos) -> None:
     if method.prefetch_size:
         raise errors.NotImplementedHere(f"prefetch_size!=0 ({method.prefetch_size})")
     if method.global_:
-        channel.global_prefetch = method.prefetch_count
+        channel.global_prefetch, channel.shares = method.prefetch_count, True
     else:
         channel.prefetch = method.prefetch_count
         channel.global_prefetch = 0  # as RabbitMQ: the new kind of limit replaces the old one
@@ -92,7 +92,6 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         exclusive=method.exclusive,
     )
     channel.consumers[tag] = consumer
-    channel.shares |= explicit
     connection.consumers[consumer.number] = consumer
 
     def consuming(_: requests.RequestDone) -> None:

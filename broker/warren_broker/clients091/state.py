@@ -156,7 +156,7 @@ class Channel:
     getters   queue to the number that basic.get uses there
     confirmed messages confirmed to the client; returned: messages returned as unroutable
     held_back deliveries beyond the channel-wide prefetch, in order
-    shares    a consumer of it had explicit credit once, which is shared out
+    shares    it had a channel-wide prefetch once: consumers may have credit that is shared out
     """
 
     connection: ConnectionState
