@@ -12,6 +12,7 @@ from sim.whole.readers import Reader
 from sim.whole.sinks import digest
 from warren_broker.admin import claims as handlers
 from warren_machines.metadata.records import QueueRecord
+from warren_machines.metadata.state import MetadataState
 from warren_machines.queue import commands
 from warren_wire.admin.claims import PublishBatchRequest, ReleaseClaimRequest
 from warren_wire.admin.requests import MessagesCounted
@@ -38,6 +39,11 @@ class _Connection:
         self.vhost = VHOST
         self.access = self.broker = self.queues = self
         self.definitions = process.broker.definitions
+
+    @property
+    def state(self) -> MetadataState:
+        """The definitions as the node knows them now."""
+        return self.definitions.state
 
     def queue(self, name: str) -> QueueRecord:
         """Return a queue."""
