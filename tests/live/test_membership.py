@@ -96,12 +96,9 @@ def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
         assert names == ["node-0", "node-1", "node-2", added.name]
         assert voters(admin) == names[:3]
         states: list[str] = []
-        grown = admin.nodes.grow(
-            added.name,
-            "all",
-            wait=WAIT_S,
-            progress=lambda seen: states.extend(each.member.state for each in seen.moving),
-        )
+        grown = admin.waiting(
+            WAIT_S, lambda seen: states.extend(each.member.state for each in seen.moving)
+        ).nodes.grow(added.name, "all")
         assert [(each.name, each.size, each.error) for each in grown.queues] == [
             ("held", 4, ""),
             (QUEUE, 4, ""),
@@ -112,7 +109,7 @@ def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
         assert (moved.leader, moved.moved) == (added.name, True)
         assert drain(cluster, QUEUE, 3, 2000) == bodies, "what the new node leads is all there"
         load.finish()
-    shrunk = admin.nodes.shrink(added.name, wait=WAIT_S)
+    shrunk = admin.waiting(WAIT_S).nodes.shrink(added.name)
     assert [each.size for each in shrunk.queues] == [3, 3]
     assert voters(admin) == names[:3]
     assert admin.nodes.get(added.name).node.members == 0
@@ -121,13 +118,13 @@ def test_a_fourth_node_joins_a_running_cluster_and_takes_members(
 def test_a_node_is_replaced_by_another(cluster: LocalCluster, admin: Admin) -> None:
     with Load(cluster, QUEUE) as load:
         added = cluster.add_node()
-        admin.nodes.grow(added.name, "all", wait=WAIT_S)
+        admin.waiting(WAIT_S).nodes.grow(added.name, "all")
         cluster.stop_node("node-0")
         survivors = through(cluster, "node-1", "node-2", added.name)
         eventually(
             lambda: not survivors.nodes.get("node-0").node.running, "the stopped node is missed"
         )
-        survivors.nodes.forget("node-0", wait=WAIT_S)
+        survivors.waiting(WAIT_S).nodes.forget("node-0")
         assert [each.name for each in survivors.nodes.list()] == ["node-1", "node-2", added.name]
         eventually(lambda: voters(survivors) == ["node-1", "node-2", added.name], "it is out")
         load.goes_on()
@@ -229,7 +226,7 @@ def test_a_drained_node_leads_nothing_and_serves_nobody(
         connect(cluster, cluster.nodes.index(cluster.node(leader))) as inside,
         Load(cluster, QUEUE) as load,
     ):
-        seen = asked.nodes.drain(leader, wait=WAIT_S)
+        seen = asked.waiting(WAIT_S).nodes.drain(leader)
         assert seen.node.drained and seen.node.leaders == 0
         assert all(asked.members.get(name).leader != leader for name in (*names, QUEUE))
         with pytest.raises((ConnectionClosedByBroker, AMQPError)):
@@ -238,11 +235,11 @@ def test_a_drained_node_leads_nothing_and_serves_nobody(
             connect(cluster, cluster.nodes.index(cluster.node(leader)))
         assert asked.nodes.quorum_critical(leader).safe
         load.goes_on()
-        assert asked.nodes.revive(leader, wait=WAIT_S).node.drained is False
+        assert asked.waiting(WAIT_S).nodes.revive(leader).node.drained is False
         eventually(
             lambda: connects(cluster, cluster.nodes.index(cluster.node(leader))), "it serves again"
         )
-        asked.members.rebalance(wait=WAIT_S)
+        asked.waiting(WAIT_S).members.rebalance()
         led = {
             name: [asked.members.get(q).leader for q in (*names, QUEUE)].count(name)
             for name in (leader, *others)
@@ -250,7 +247,7 @@ def test_a_drained_node_leads_nothing_and_serves_nobody(
         assert max(led.values()) - min(led.values()) <= 1, led
         load.finish()
     # A start ends maintenance, too.
-    asked.nodes.drain(leader, wait=WAIT_S)
+    asked.waiting(WAIT_S).nodes.drain(leader)
     cluster.restart(leader)
     eventually(lambda: not asked.nodes.get(leader).node.drained, "a start ends maintenance")
 
@@ -267,7 +264,7 @@ def test_a_node_that_is_asked_to_drain_itself_answers_before_it_sends_its_client
             seen = through(cluster, name).nodes.drain(name)
             assert seen.node.name == name and seen.node.drained
             eventually(lambda index=index: not connects(cluster, index), "it serves no client")
-            assert not admin.nodes.revive(name, wait=WAIT_S).node.drained
+            assert not admin.waiting(WAIT_S).nodes.revive(name).node.drained
             eventually(lambda index=index: connects(cluster, index), "it serves again")
         load.goes_on()
         load.finish()
@@ -293,15 +290,15 @@ def test_a_rolling_restart_that_asks_first_loses_nothing(
         for node in cluster.nodes:
             others = through(cluster, *(n.name for n in cluster.nodes if n is not node))
             eventually(
-                lambda a=others, n=node: a.quorum_critical(n.name).safe, "it may stop", WAIT_S
+                lambda a=others, n=node: a.nodes.quorum_critical(n.name).safe, "it may stop", WAIT_S
             )
-            others.nodes.drain(node.name, wait=WAIT_S)
+            others.waiting(WAIT_S).nodes.drain(node.name)
             cluster.stop_node(node.name)
             for other in cluster.nodes:
                 if other is not node:
                     critical = eventually(
                         lambda a=others, n=other: (
-                            not (found := a.quorum_critical(n.name)).safe and found
+                            not (found := a.nodes.quorum_critical(n.name)).safe and found
                         ),
                         "now every other one is critical",
                     )
@@ -408,7 +405,7 @@ def test_a_node_removed_while_isolated_ends_when_it_learns_it(
         cluster.pause(2)
         others = through(cluster, "node-0", "node-1")
         eventually(lambda: not others.nodes.get("node-2").node.running, "it is missed")
-        assert others.nodes.forget("node-2", wait=WAIT_S).lost == (("/", lone),)
+        assert others.waiting(WAIT_S).nodes.forget("node-2").lost == (("/", lone),)
         others.queues.declare(lone, arguments={"x-queue-type": "quorum"})
         cluster.resume(2)
         eventually(lambda: is_lost(there), "its client loses the connection")

@@ -354,7 +354,7 @@ def test_unsynchronised_mirrors(cluster: LocalCluster, admin: Admin) -> None:
             channel.basic_publish("", "q", b"meanwhile")
     finally:
         cluster.start(2)
-    assert admin.members.await_synchronised("q", wait=WAIT_S).synchronised == tuple(NODES)
+    assert admin.waiting(WAIT_S).members.await_synchronised("q").synchronised == tuple(NODES)
     assert all(member.lag == 0 for member in admin.members.get("q").members)
     assert drain(cluster, "q", 2, 11) == [*bodies, b"meanwhile"]
 

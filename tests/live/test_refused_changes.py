@@ -43,7 +43,7 @@ def test_nobody_and_nothing_of_that_name(admin: Admin) -> None:
     for call in (
         lambda: admin.members.add("q", "nowhere"),
         lambda: admin.members.delete("q", "nowhere"),
-        lambda: admin.nodes.grow("nowhere"),
+        lambda: admin.nodes.grow("nowhere", "all"),
         lambda: admin.nodes.shrink("nowhere"),
         lambda: admin.nodes.drain("nowhere"),
         lambda: admin.nodes.revive("nowhere"),
@@ -74,7 +74,7 @@ def test_the_last_member_stays(admin: Admin) -> None:
     (moved,) = admin.nodes.shrink(only, errors_only=True).queues or (None,)
     assert moved is not None and moved.name == "one" and moved.error
     assert admin.queues.get("one").replicas == (only,)
-    admin.nodes.grow(only, "all", wait=60)
+    admin.waiting(60).nodes.grow(only, "all")
 
 
 @pytest.mark.specification("quorum-queues: To successfully add and remove members a quorum")
@@ -111,13 +111,13 @@ def test_a_change_that_would_lose_the_majority(cluster: LocalCluster, admin: Adm
         with pytest.raises(Conflict, match="cannot lead now|not running"):
             survivors.members.transfer("q", down)
         with pytest.raises(Conflict, match="not running"):
-            survivors.nodes.grow(down)
+            survivors.nodes.grow(down, "all")
         with pytest.raises(Conflict, match="not running"):
             survivors.nodes.drain(down)
         critical = survivors.nodes.quorum_critical(other)
         assert critical.metadata and "q" in {queue.name for queue in critical.queues}
         # The dead one may go: two of two are left.
-        survivors.members.delete("q", down, wait=60)
+        survivors.waiting(60).members.delete("q", down)
         eventually(
             lambda: (
                 [each.node for each in survivors.members.get("q").members]
@@ -128,7 +128,7 @@ def test_a_change_that_would_lose_the_majority(cluster: LocalCluster, admin: Adm
     finally:
         cluster.start(down)
     eventually(lambda: survivors.nodes.get(down).node.running, "it is back")
-    survivors.members.add("q", down, wait=60)
+    survivors.waiting(60).members.add("q", down)
 
 
 def test_a_node_that_runs_is_not_forgotten(admin: Admin) -> None:
@@ -138,8 +138,8 @@ def test_a_node_that_runs_is_not_forgotten(admin: Admin) -> None:
 
 
 def test_the_last_node_that_serves_is_not_drained(cluster: LocalCluster, admin: Admin) -> None:
-    admin.nodes.drain("node-0", wait=60)
-    admin.nodes.drain("node-1", wait=60)
+    admin.waiting(60).nodes.drain("node-0")
+    admin.waiting(60).nodes.drain("node-1")
     states = {node.name: (node.drained, node.running) for node in admin.nodes.list()}
     assert [states[name][0] for name in NODES] == [True, True, False], states
     with pytest.raises(Conflict, match="last one that serves clients"):
@@ -148,7 +148,7 @@ def test_the_last_node_that_serves_is_not_drained(cluster: LocalCluster, admin: 
     with pytest.raises(Conflict, match="in maintenance"):
         admin.members.add("one", "node-1" if alone == "node-0" else "node-0")
     with pytest.raises(Conflict, match="in maintenance"):
-        admin.nodes.grow("node-1")
+        admin.nodes.grow("node-1", "all")
     admin.nodes.revive("node-0")
     admin.nodes.revive("node-1")
     eventually(lambda: not any(node.drained for node in admin.nodes.list()), "in service")

@@ -225,7 +225,7 @@ def test_on_a_terminal_progress_is_one_line_that_changes(monkeypatch: pytest.Mon
     monkeypatch.setattr(output, "ERRORS", terminal)
     with ProgressLine("growing [w-4]") as progress:
         assert terminal.is_terminal
-        progress.node(v.NodeStatus(node(moving=2), (v.Moving("/", "[red]", LEARNING),), False))
+        progress.saw(v.NodeStatus(node(moving=2), (v.Moving("/", "[red]", LEARNING),), False))
         terminal.print("")  # what the terminal is given between two frames
     shown = screen.getvalue()
     assert "growing [w-4]: 2 queues left" in shown and "[red]: w-4 snapshot" in shown

@@ -124,7 +124,7 @@ def test_waiting_ends_when_the_members_are_the_wanted_ones(
         ],
     }
     seen: list[v.QueueMembers] = []
-    admin.members.add("q", "w-4", wait=20, progress=seen.append)
+    admin.waiting(20, seen.append).members.add("q", "w-4")
     assert [each.settled for each in seen] == [False, True]
     assert seen[0].members[1].sent_bytes == 1_000
 
@@ -137,17 +137,17 @@ def test_what_takes_too_long_says_what_is_missing_and_goes_on(
         m.GetMembersRequest: [members(RUNNING, LEARNING, settled=False)],
     }
     with pytest.raises(StillUnderWay) as caught:
-        admin.members.add("q", "w-4", wait=0.3)
+        admin.waiting(0.3).members.add("q", "w-4")
     assert "(1,000 of 2,500 bytes); it continues in the background" in str(caught.value)
     assert "w-1" not in str(caught.value)
     world.script[m.GetMembersRequest] = [members(RUNNING, settled=False, leader=None)]
     with pytest.raises(StillUnderWay, match="no leader"):
-        admin.members.add("q", "w-4", wait=0.1)
+        admin.waiting(0.1).members.add("q", "w-4")
     world.script[m.DrainNodeRequest] = world.script[m.GetNodeRequest] = [
         v.NodeStatus(node(drained=True, leaders=7), (), False)
     ]
     with pytest.raises(StillUnderWay, match="it leads 7 queues"):
-        admin.nodes.drain("w-4", wait=0.1)
+        admin.waiting(0.1).nodes.drain("w-4")
 
 
 def test_when_nobody_can_say_how_far_it_is_it_is_still_under_way(
@@ -158,7 +158,7 @@ def test_when_nobody_can_say_how_far_it_is_it_is_still_under_way(
         m.GetMembersRequest: [errors.Unavailable("most nodes are out of reach")],
     }
     with pytest.raises(StillUnderWay, match="out of reach.*continues in the background"):
-        admin.members.add("q", "w-4", wait=0.2)
+        admin.waiting(0.2).members.add("q", "w-4")
 
 
 def test_draining_the_only_node_one_knows_says_so(world: FakeCluster) -> None:
@@ -173,7 +173,7 @@ def test_draining_the_only_node_one_knows_says_so(world: FakeCluster) -> None:
         }
         for wait in (0.2, 600):  # it waited that long for a node that serves no clients
             with pytest.raises(Unavailable, match="'w-4' is in maintenance now.*no clients"):
-                Admin(connection).nodes.drain("w-4", wait=wait)
+                Admin(connection).waiting(wait).nodes.drain("w-4")
     made.kill()
     with Connection(f"amqp://guest:guest@{made.host}/?request_timeout=0.5") as connection:
         with pytest.raises(NoNodeReached, match="gave up after 0.5 s: cannot connect") as caught:
@@ -184,7 +184,7 @@ def test_draining_the_only_node_one_knows_says_so(world: FakeCluster) -> None:
 def test_a_wait_that_cannot_be_begins_nothing(admin: Admin, world: FakeCluster) -> None:
     for wait in (0, -1, float("nan")):
         with pytest.raises(UsageError, match="more than 0"):
-            admin.nodes.grow("w-4", wait=wait)
+            admin.waiting(wait).nodes.grow("w-4", "all")
     assert not any(isinstance(each, m.GrowNodeRequest) for each in world.seen)
     with pytest.raises(UsageError, match="node's name"):
         admin.nodes.drain("")
@@ -197,7 +197,7 @@ def test_a_node_is_forgotten_when_it_is_shown_no_longer(admin: Admin, world: Fak
         m.GetNodeRequest: [leaving, errors.NotFound("no node 'w-4'")],
     }
     seen: list[v.NodeStatus] = []
-    assert admin.nodes.forget("w-4", wait=20, progress=seen.append).queues == 3
+    assert admin.waiting(20, seen.append).nodes.forget("w-4").queues == 3
     assert seen == [leaving]
 
 
@@ -212,7 +212,7 @@ def test_rebalancing_asks_until_nothing_is_left_to_move(admin: Admin, world: Fak
         ],
     }
     left: list[int] = []
-    began = admin.members.rebalance(wait=20, progress=lambda seen: left.append(len(seen.moves)))
+    began = admin.waiting(20, lambda seen: left.append(len(seen.moves))).members.rebalance()
     assert (began.moves, left) == (moves, [1, 1, 0])
 
 
@@ -234,10 +234,10 @@ def test_a_critical_node_is_an_answer_and_no_reason_to_ask_elsewhere(
 def test_refusals_are_told_with_their_reason(admin: Admin, world: FakeCluster) -> None:
     world.refuse[m.DeleteMemberRequest] = [errors.PreconditionFailed("the majority would be lost")]
     with pytest.raises(Conflict, match="majority would be lost"):
-        admin.members.delete("q", "w-1", wait=5)
+        admin.waiting(5).members.delete("q", "w-1")
     world.refuse[m.GrowNodeRequest] = [errors.NotFound("no node 'w-9'")]
     with pytest.raises(NotFound, match="w-9"):
-        admin.nodes.grow("w-9")
+        admin.nodes.grow("w-9", "all")
     world.refuse[m.ListNodesRequest] = [errors.AccessRefused("the tag 'monitoring' is needed")]
     with pytest.raises(AccessRefused, match="monitoring"):
         admin.nodes.list()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from warren.admin.shovels import ShovelCalls
 from warren.calls import AdminCalls, call
 from warren.connection import Connection
 from warren.errors import Conflict, WarrenError
+from warren.waiting import Waiting
 from warren_wire.admin import (
     bindings,
     claims,
@@ -300,15 +301,15 @@ class Admin(AdminCalls):
     overview = call(overview.GetOverviewRequest)
     whoami = call(users.GetWhoAmIRequest)
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, waiting: Waiting | None = None) -> None:
         super().__init__(connection)
         self.queues = QueueCalls(connection)
         self.delayed = DelayedCalls(connection)
         self.claims = ClaimCalls(connection)
         self.sinks = SinkCalls(connection)
         self.relays = RelayCalls(connection)
-        self.members = MemberCalls(connection)
-        self.nodes = NodeCalls(connection)
+        self.members = MemberCalls(connection, waiting)
+        self.nodes = NodeCalls(connection, waiting)
         self.exchanges = ExchangeCalls(connection)
         self.bindings = BindingCalls(connection)
         self.users = UserCalls(connection)
@@ -320,7 +321,15 @@ class Admin(AdminCalls):
         self.parameters = ParameterCalls(connection)
         self.global_parameters = GlobalParameterCalls(connection)
         self.definitions = DefinitionCalls(connection)
-        self.shovels = ShovelCalls(connection)
+        self.shovels = ShovelCalls(connection, waiting)
         self.federation = FederationCalls(connection)
         self.connections = ConnectionCalls(connection)
         self.consumers = ConsumerCalls(connection)
+
+    def waiting(self, seconds: float, progress: Callable[[Any], None] | None = None) -> Admin:
+        """Return this administration with calls that wait for what they begin; see `Waiting`.
+
+        Those of `members`, `nodes` and `shovels` do. `progress` is called with QueueMembers,
+        NodeStatus, Rebalanced or ShovelInfo.
+        """
+        return Admin(self.connection, Waiting(seconds, progress))

@@ -1,15 +1,16 @@
 """Operations on the nodes of a cluster, with the members of its queues.
 
 The values are the broker's own (`warren_wire.admin.members`). A call starts a long
-operation, which continues in the cluster without the caller: `wait` waits for its end.
+operation, which continues in the cluster without the caller: `Admin.waiting` waits for its end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from warren.calls import AdminCalls, call
+from warren.connection import Connection
 from warren.errors import (
     Conflict,
     NoNodeReached,
@@ -18,23 +19,52 @@ from warren.errors import (
     Unavailable,
     UsageError,
 )
-from warren.waiting import until
+from warren.waiting import Waiting, until
 from warren_wire.admin import members as m
-from warren_wire.admin.members import (
-    Forgetting,
-    MemberInfo,
-    MembersChanged,
-    NodeStatus,
-    QueueMembers,
-    QuorumCritical,
-    Rebalanced,
-    Resizing,
-)
+from warren_wire.admin.members import MemberInfo, NodeStatus, QueueMembers, QuorumCritical
 from warren_wire.admin.requests import AdminRequest
 
 T = TypeVar("T")
-QueueProgress: TypeAlias = Callable[[QueueMembers], None] | None
-NodeProgress: TypeAlias = Callable[[NodeStatus], None] | None
+
+
+class _End(NamedTuple):
+    """How the end of a long operation is seen.
+
+    look     returns the request for its state
+    done     whether a state is the end
+    missing  what is missing in a state, for the request
+    """
+
+    look: Callable[[Any], AdminRequest[Any]]
+    done: Callable[[Any], bool]
+    missing: Callable[[Any, Any], str]
+
+
+_OF_QUEUE = _End(
+    lambda asked: m.GetMembersRequest(asked.queue),
+    lambda seen: seen.settled,
+    lambda asked, seen: f"queue {asked.queue!r}: {_unsettled(seen)}",
+)
+_OF_NODE = _End(
+    lambda asked: m.GetNodeRequest(asked.node),
+    lambda seen: seen is None or seen.done,
+    lambda asked, seen: f"node {asked.node!r}: {_left(seen)}",
+)
+_ENDS: dict[type[AdminRequest[Any]], _End] = {
+    m.AddMemberRequest: _OF_QUEUE,
+    m.DeleteMemberRequest: _OF_QUEUE,
+    m.RebalanceQueuesRequest: _End(
+        lambda asked: asked,  # a repeat moves what has not moved
+        lambda seen: not seen.moves,
+        lambda asked, seen: f"{seen.count:,} leaders have not moved",
+    ),
+    m.DrainNodeRequest: _OF_NODE,
+    m.ReviveNodeRequest: _OF_NODE,
+    m.GrowNodeRequest: _OF_NODE,
+    m.ShrinkNodeRequest: _OF_NODE,
+    m.ForgetNodeRequest: _OF_NODE._replace(done=lambda seen: seen is None),
+}
+"""Requests that start a long operation."""
 
 
 class LongCalls(AdminCalls):
@@ -42,18 +72,45 @@ class LongCalls(AdminCalls):
 
     Changes need the tag `administrator`, reads the tag `monitoring`. Each call raises NotFound (no
     such queue, no such node), Conflict (refused, with the reason and the remedy), AccessRefused,
-    Unavailable. Calls that start a long operation have the parameters
-
-    wait      seconds until it must be done, more than 0; None: do not wait. Raises StillUnderWay,
-              which says what is missing, when it takes longer: the operation continues
-    progress  called with the observed state, at least once, about once a second while waiting
+    Unavailable; one that waits raises StillUnderWay.
     """
 
-    def _began(self, request: AdminRequest[T], wait: float | None) -> T:
-        """Begin a long operation; raises UsageError for a wait that is none."""
-        if wait is not None and not wait > 0:
-            raise UsageError(f"wait={wait!r}: seconds, more than 0; None: do not wait")
-        return self.ask(request)
+    def __init__(self, connection: Connection, waiting: Waiting | None = None) -> None:
+        super().__init__(connection)
+        self.waiting = waiting
+
+    def ask(
+        self,
+        request: AdminRequest[T],
+        *,
+        timeout_s: float | None = None,
+        is_answer: Callable[[int, Any], bool] = lambda status, answer: False,
+    ) -> T:
+        """Return what a request is answered; a NodeStatus is that at the operation's end."""
+        began = super().ask(request, timeout_s=timeout_s, is_answer=is_answer)
+        return self._ended(request, began) if type(request) in _ENDS else began
+
+    def _ended(self, request: AdminRequest[T], began: T, limit: float | None = None) -> T:
+        """Wait for the end of an operation if calls wait; limit: of one look, None: no other."""
+        if self.waiting is None:
+            return began
+        end, seen = _ENDS[type(request)], cast(Any, began)
+        most = self.waiting.seconds if limit is None else limit
+
+        def look(left: float) -> Any:
+            nonlocal seen
+            try:
+                seen = AdminCalls.ask(self, end.look(request), timeout_s=min(left, most))
+            except Conflict:
+                pass  # the moves that were started are in progress: use the last observation
+            except NotFound:
+                if not isinstance(request, m.ForgetNodeRequest):
+                    raise
+                seen = None
+            return seen
+
+        last = until(look, end.done, self.waiting, lambda seen: end.missing(request, seen))
+        return cast(T, last) if isinstance(began, NodeStatus) else began
 
 
 class MemberCalls(LongCalls):
@@ -61,84 +118,26 @@ class MemberCalls(LongCalls):
 
     get = call(m.GetMembersRequest)
     transfer = call(m.TransferLeadershipRequest)
+    add = call(m.AddMemberRequest)
+    delete = call(m.DeleteMemberRequest)
+    rebalance = call(m.RebalanceQueuesRequest)
 
-    def await_synchronised(
-        self, queue: str, *, wait: float, progress: QueueProgress = None
-    ) -> QueueMembers:
+    def await_synchronised(self, queue: str) -> QueueMembers:
         """Wait until the queue has the members that it should have, and all hold everything.
 
         Members synchronise by themselves, and the queue works meanwhile: nothing is started here.
-        Raises StillUnderWay, with what is missing, after `wait` seconds.
+        Raises StillUnderWay, with what is missing, at the end of the waiting.
         """
-        self._wait_for_queue(queue, wait, progress)
+        if self.waiting is None:
+            raise UsageError("say how long: `admin.waiting(60).members.await_synchronised(queue)`")
+        asked = m.GetMembersRequest(queue)
+        until(
+            lambda left: self.ask(asked, timeout_s=left),
+            _OF_QUEUE.done,
+            self.waiting,
+            lambda seen: _OF_QUEUE.missing(asked, seen),
+        )
         return self.get(queue)
-
-    def add(
-        self, queue: str, node: str, *, wait: float | None = None, progress: QueueProgress = None
-    ) -> MembersChanged:
-        """Add a member of the queue on the node: a learner, then a voter. A repeat is harmless.
-
-        Conflict for a queue on one node only (classic, exclusive, transient), and for a node that
-        is down or drained.
-        """
-        began = self._began(m.AddMemberRequest(queue, node), wait)
-        self._wait_for_queue(queue, wait, progress)
-        return began
-
-    def delete(
-        self, queue: str, node: str, *, wait: float | None = None, progress: QueueProgress = None
-    ) -> MembersChanged:
-        """Remove the queue's member from the node; a leader transfers its leadership first.
-
-        A repeat is harmless. Conflict for the last member, and if the majority would be lost.
-        """
-        began = self._began(m.DeleteMemberRequest(queue, node), wait)
-        self._wait_for_queue(queue, wait, progress)
-        return began
-
-    def rebalance(
-        self,
-        *,
-        vhost_pattern: str = ".*",
-        queue_pattern: str = ".*",
-        wait: float | None = None,
-        progress: Callable[[Rebalanced], None] | None = None,
-    ) -> Rebalanced:
-        """Move leaders until no node leads more of the matching quorum queues than it must.
-
-        A repeated call moves what has not moved; `wait` repeats it until nothing is left, and
-        returns the first answer.
-        """
-        asked = m.RebalanceQueuesRequest(vhost_pattern=vhost_pattern, queue_pattern=queue_pattern)
-        began = seen = self._began(asked, wait)
-
-        def look(left: float) -> Rebalanced:
-            nonlocal seen
-            try:
-                seen = self.ask(asked, timeout_s=left)
-            except Conflict:
-                pass  # the moves that were started are in progress: use the last observation
-            return seen
-
-        if wait is not None:
-            until(
-                look,
-                lambda seen: not seen.moves,
-                wait,
-                progress,
-                lambda seen: f"{seen.count:,} leaders have not moved",
-            )
-        return began
-
-    def _wait_for_queue(self, queue: str, wait: float | None, progress: QueueProgress) -> None:
-        if wait is not None:
-            until(
-                lambda left: self.ask(m.GetMembersRequest(queue), timeout_s=left),
-                lambda seen: seen.settled,
-                wait,
-                progress,
-                lambda seen: f"queue {queue!r}: {_unsettled(seen)}",
-            )
 
 
 class NodeCalls(LongCalls):
@@ -146,24 +145,26 @@ class NodeCalls(LongCalls):
 
     list = call(m.ListNodesRequest)
     get = call(m.GetNodeRequest)
+    revive = call(m.ReviveNodeRequest)
+    forget = call(m.ForgetNodeRequest)
+    grow = call(m.GrowNodeRequest)
+    shrink = call(m.ShrinkNodeRequest)
 
-    def drain(
-        self, node: str, *, wait: float | None = None, progress: NodeProgress = None
-    ) -> NodeStatus:
+    def drain(self, node: str) -> NodeStatus:
         """Put the node into maintenance: no clients, no leaders, no new members.
 
-        Until `revive`, or until it restarts. With `wait`, returns when it leads nothing any more.
-        This connection must know other nodes, too: the drained one serves no clients. Where it
-        knows one address only, it does not wait for that longer than for a request.
+        Until `revive`, or until it restarts. A call that waits returns when it leads nothing any
+        more. This connection must know other nodes, too: the drained one serves no clients. Where
+        it knows one address only, it does not wait for that longer than for a request.
         """
-        known = f"{node!r} may be in maintenance"
+        request, known = m.DrainNodeRequest(node), f"{node!r} may be in maintenance"
         try:
-            began = self._began(m.DrainNodeRequest(node), wait)
+            began = AdminCalls.ask(self, request)
             known = f"{node!r} is in maintenance now"
             # The only address may be that of the node, which takes no clients from now on.
             alone = len(self.connection.address.hosts) == 1
-            limit = self.connection.address.request_timeout_s if alone else wait
-            return self._wait_for_node(node, wait, progress, limit) or began
+            limit = self.connection.address.request_timeout_s if alone else None
+            return self._ended(request, began, limit)
         except NoNodeReached:
             raise  # nothing was asked: its maintenance has not begun by this
         except Unavailable as error:
@@ -174,33 +175,6 @@ class NodeCalls(LongCalls):
                 f"{error}; {known}. If it is the only node that this connection knows, it serves "
                 "no clients then: give the others' addresses, too"
             ) from error
-
-    def revive(
-        self, node: str, *, wait: float | None = None, progress: NodeProgress = None
-    ) -> NodeStatus:
-        """End the node's maintenance; `rebalance` gives it leaders again."""
-        began = self._began(m.ReviveNodeRequest(node), wait)
-        return self._wait_for_node(node, wait, progress) or began
-
-    def forget(
-        self, node: str, *, wait: float | None = None, progress: NodeProgress = None
-    ) -> Forgetting:
-        """Remove the node from the cluster permanently; it must be stopped (else Conflict).
-
-        Quorum queues remove their member there; queues that were only on it are deleted, and
-        named in the answer. Its data directory can never join this cluster again. With `wait`,
-        returns when `nodes` no longer shows it.
-        """
-        began = self._began(m.ForgetNodeRequest(node), wait)
-        if wait is not None:
-            until(
-                lambda left: self._status_or_none(node, left),
-                lambda seen: seen is None,
-                wait,
-                lambda seen: progress(seen) if progress and seen is not None else None,
-                lambda seen: f"node {node!r}: {_left(seen) if seen else ''}",
-            )
-        return began
 
     def quorum_critical(self, node: str = "") -> QuorumCritical:
         """Return what would lose its majority if that node stopped; `safe`: nothing would.
@@ -214,65 +188,6 @@ class NodeCalls(LongCalls):
             return status == 503 and isinstance(body, Mapping) and "status" in body
 
         return self.ask(m.CheckQuorumCriticalRequest(node or None), is_answer=is_answer)
-
-    def grow(
-        self,
-        node: str,
-        strategy: Literal["all", "even"] = "all",
-        *,
-        vhost_pattern: str = ".*",
-        queue_pattern: str = ".*",
-        wait: float | None = None,
-        progress: NodeProgress = None,
-    ) -> Resizing:
-        """Add a member on the node to every matching quorum queue of all vhosts.
-
-        strategy  even: only queues with an even number of members
-        patterns  regular expressions that are found anywhere in a name
-        """
-        request = m.GrowNodeRequest(
-            node, strategy, vhost_pattern=vhost_pattern, queue_pattern=queue_pattern
-        )
-        began = self._began(request, wait)
-        self._wait_for_node(node, wait, progress)
-        return began
-
-    def shrink(
-        self,
-        node: str,
-        *,
-        errors_only: bool = False,
-        wait: float | None = None,
-        progress: NodeProgress = None,
-    ) -> Resizing:
-        """Remove the members of all quorum queues from the node; failures are named.
-
-        errors_only  name only the failures
-        """
-        began = self._began(m.ShrinkNodeRequest(node, errors_only), wait)
-        self._wait_for_node(node, wait, progress)
-        return began
-
-    def _wait_for_node(
-        self, node: str, wait: float | None, progress: NodeProgress, limit: float | None = None
-    ) -> NodeStatus | None:
-        """Wait for the end of what a node does; limit: of one look, None: none but `wait`."""
-        if wait is None:
-            return None
-        most = wait if limit is None else limit
-        return until(
-            lambda left: self.ask(m.GetNodeRequest(node), timeout_s=min(left, most)),
-            lambda seen: seen.done,
-            wait,
-            progress,
-            lambda seen: f"node {node!r}: {_left(seen)}",
-        )
-
-    def _status_or_none(self, node: str, timeout_s: float) -> NodeStatus | None:
-        try:
-            return self.ask(m.GetNodeRequest(node), timeout_s=timeout_s)
-        except NotFound:
-            return None
 
 
 def describe_member(member: MemberInfo) -> str:

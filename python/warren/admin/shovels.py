@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from warren.calls import AdminCalls, call
+from warren.connection import Connection
 from warren.errors import Conflict, NotFound, UsageError
-from warren.waiting import until
+from warren.waiting import Waiting, until
 from warren_wire.admin import shovels as m
 from warren_wire.admin.parameters import ListParametersRequest, PutParameterRequest
 from warren_wire.admin.queues import GetQueueRequest
@@ -58,29 +59,25 @@ def queue_to_queue(
 class ShovelCalls(AdminCalls):
     """Shovels, which are parameters of component `shovel`."""
 
+    def __init__(self, connection: Connection, waiting: Waiting | None = None) -> None:
+        super().__init__(connection)
+        self.waiting = waiting
+
     list = call(m.ListShovelsRequest)
     get = call(m.ShovelRequest)
     restart = call(m.RestartShovelRequest)
     pause = call(m.PauseShovelRequest)
     delete = call(m.DeleteShovelRequest)
 
-    def move_messages(
-        self,
-        queue: str,
-        to: str,
-        uri: str,
-        *,
-        wait: float | None = None,
-        progress: Callable[[ShovelInfo | None], None] | None = None,
-    ) -> str:
+    def move_messages(self, queue: str, to: str, uri: str) -> str:
         """Begin to move what is in a queue now to another queue of its vhost; a repeat joins in.
 
-        uri       of the shovel: without a host it is its own node; without a user, it acts for the
-                  caller's user
-        wait      seconds for its end, then StillUnderWay
-        progress  called with the shovel's state until its end; None: it is not known
+        uri      of the shovel: without a host it is its own node; without a user, it acts for the
+                 caller's user
+        returns  the name of the shovel, which removes itself at the end
 
-        returns   the name of the shovel, which removes itself at the end
+        With `Admin.waiting`, it waits for the end of the shovel. The progress is its state; None:
+        it is not known.
 
         Conflict: they are being moved to another queue, or one of the queues is exclusive, which
         the shovel's connection cannot use. NotFound: one of the queues.
@@ -103,17 +100,11 @@ class ShovelCalls(AdminCalls):
                 f"shovel {name!r} moves messages of {moving.get('src-queue')!r} to "
                 f"{moving.get('dest-queue')!r}: wait for its end, or delete it"
             )
-        if wait is not None:
-            self._wait_for_mover(name, wait, progress, f"queue {queue!r}")
+        if self.waiting is not None:
+            self._wait_for_mover(name, self.waiting, f"queue {queue!r}")
         return name
 
-    def _wait_for_mover(
-        self,
-        name: str,
-        wait: float,
-        progress: Callable[[ShovelInfo | None], None] | None,
-        shown: str,
-    ) -> None:
+    def _wait_for_mover(self, name: str, waiting: Waiting, shown: str) -> None:
         """Wait until a shovel has removed its parameter: its state is known for a while longer."""
         vhost = self.connection.address.vhost
         states: list[ShovelInfo | None] = [None]
@@ -122,11 +113,12 @@ class ShovelCalls(AdminCalls):
             if self._mover(vhost, name) is None:
                 return True
             states[0] = self._shovel_or_none(vhost, name)
-            if progress is not None:
-                progress(states[0])
+            if waiting.progress is not None:
+                waiting.progress(states[0])
             return False
 
-        until(is_over, bool, wait, None, lambda over: f"{shown}: {moved_so_far(states[0])}")
+        silent = replace(waiting, progress=None)
+        until(is_over, bool, silent, lambda over: f"{shown}: {moved_so_far(states[0])}")
 
     def _mover(self, vhost: str, name: str) -> dict[str, Any] | None:
         """Return a shovel's parameter; None: there is none."""

@@ -147,7 +147,7 @@ def remove_node(node: Node, directory: Directory = DIRECTORY) -> None:
     found.stop_node(which.name)
     others = tuple(("127.0.0.1", each.amqp_port) for each in found.nodes if each is not which)
     with Connection(Address(hosts=others)) as connection:
-        Admin(connection).nodes.forget(which.name, wait=FORGET_S)
+        Admin(connection).waiting(FORGET_S).nodes.forget(which.name)
     found.remove_node(which.name)
     output.say(f"removed {which.name}")
 

@@ -46,10 +46,11 @@ class LongCall:
         return self.wait_s is not None
 
     @contextmanager
-    def begin(self, what: str) -> Iterator[tuple[Admin, ProgressLine]]:
+    def begin(self, what: str) -> Iterator[Admin]:
         """Connect, and show the progress of `what` meanwhile."""
         with connect(self.uri) as connection, ProgressLine(what) as progress:
-            yield Admin(connection), progress
+            admin = Admin(connection)
+            yield admin if self.wait_s is None else admin.waiting(self.wait_s, progress.saw)
 
 
 def _long_call(

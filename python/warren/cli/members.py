@@ -74,8 +74,8 @@ def sync(
     timeout: Annotated[float, typer.Option(min=0.001, help="at most that many seconds")] = WAIT_S,
 ) -> None:
     """Wait until all members of a queue hold everything; they synchronise by themselves."""
-    with LongCall(uri, json, timeout).begin(f"waiting for {queue}") as (admin, progress):
-        found = admin.members.await_synchronised(queue, wait=timeout, progress=progress.queue)
+    with LongCall(uri, json, timeout).begin(f"waiting for {queue}") as admin:
+        found = admin.members.await_synchronised(queue)
     if json:
         output.as_json(found)
     else:
@@ -85,16 +85,16 @@ def sync(
 @long_command(queues)
 def add_member(queue: Queue, node: Node, call: LongCall) -> None:
     """Add a member of a queue on a node: it catches up, then counts for the majority."""
-    with call.begin(f"adding {node} to {queue}") as (admin, progress):
-        changed = admin.members.add(queue, node, wait=call.wait_s, progress=progress.queue)
+    with call.begin(f"adding {node} to {queue}") as admin:
+        changed = admin.members.add(queue, node)
     _show_change(changed, call, f"{node} is a member already")
 
 
 @long_command(queues)
 def delete_member(queue: Queue, node: Node, call: LongCall) -> None:
     """Remove a queue's member from a node; a leader transfers its leadership first."""
-    with call.begin(f"deleting {node} from {queue}") as (admin, progress):
-        changed = admin.members.delete(queue, node, wait=call.wait_s, progress=progress.queue)
+    with call.begin(f"deleting {node} from {queue}") as admin:
+        changed = admin.members.delete(queue, node)
     _show_change(changed, call, f"{node} is no member")
 
 
@@ -120,14 +120,9 @@ def grow(
     errors_only: ErrorsOnly = False,
 ) -> None:
     """Add a member on a node to all matching quorum queues of all vhosts."""
-    with call.begin(f"growing {node}") as (admin, progress):
+    with call.begin(f"growing {node}") as admin:
         found = admin.nodes.grow(
-            node,
-            strategy,
-            vhost_pattern=vhost_pattern,
-            queue_pattern=queue_pattern,
-            wait=call.wait_s,
-            progress=progress.node,
+            node, strategy, vhost_pattern=vhost_pattern, queue_pattern=queue_pattern
         )
     _show_resizing(found, call.json, errors_only, "grown")
 
@@ -135,10 +130,8 @@ def grow(
 @long_command(queues)
 def shrink(node: Node, call: LongCall, errors_only: ErrorsOnly = False) -> None:
     """Remove the members of all quorum queues, of all vhosts, from a node."""
-    with call.begin(f"shrinking {node}") as (admin, progress):
-        found = admin.nodes.shrink(
-            node, errors_only=errors_only, wait=call.wait_s, progress=progress.node
-        )
+    with call.begin(f"shrinking {node}") as admin:
+        found = admin.nodes.shrink(node, errors_only=errors_only)
     _show_resizing(found, call.json, errors_only, "shrunk")
 
 
@@ -147,13 +140,8 @@ def rebalance(
     call: LongCall, vhost_pattern: VhostPattern = ".*", queue_pattern: QueuePattern = ".*"
 ) -> None:
     """Move leaders until no node leads more of the matching quorum queues than it must."""
-    with call.begin("rebalancing") as (admin, progress):
-        found = admin.members.rebalance(
-            vhost_pattern=vhost_pattern,
-            queue_pattern=queue_pattern,
-            wait=call.wait_s,
-            progress=progress.rebalanced,
-        )
+    with call.begin("rebalancing") as admin:
+        found = admin.members.rebalance(vhost_pattern=vhost_pattern, queue_pattern=queue_pattern)
     if call.json:
         output.as_json(found)
         return

@@ -63,16 +63,16 @@ def drain(node: Node, call: LongCall) -> None:
 
     Then check that it is not quorum critical, stop it, start it: that ends its maintenance.
     """
-    with call.begin(f"draining {node}") as (admin, progress):
-        found = admin.nodes.drain(node, wait=call.wait_s, progress=progress.node)
+    with call.begin(f"draining {node}") as admin:
+        found = admin.nodes.drain(node)
     output.one(found, call.json, _show)
 
 
 @long_command(nodes)
 def revive(node: Node, call: LongCall) -> None:
     """End a node's maintenance; `warren queues rebalance` gives it leaders again."""
-    with call.begin(f"reviving {node}") as (admin, progress):
-        found = admin.nodes.revive(node, wait=call.wait_s, progress=progress.node)
+    with call.begin(f"reviving {node}") as admin:
+        found = admin.nodes.revive(node)
     output.one(found, call.json, _show)
 
 
@@ -82,8 +82,8 @@ def forget(node: Node, call: LongCall) -> None:
 
     Queues that were only on it are deleted. Its data directory can never join this cluster again.
     """
-    with call.begin(f"forgetting {node}") as (admin, progress):
-        found = admin.nodes.forget(node, wait=call.wait_s, progress=progress.node)
+    with call.begin(f"forgetting {node}") as admin:
+        found = admin.nodes.forget(node)
     if call.json:
         output.as_json(found)
         return

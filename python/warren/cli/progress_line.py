@@ -5,8 +5,10 @@ from __future__ import annotations
 from rich.status import Status
 
 from warren.admin.membership import describe_member
+from warren.admin.shovels import moved_so_far
 from warren.cli import output
 from warren_wire.admin.members import NodeStatus, QueueMembers, Rebalanced
+from warren_wire.admin.shovels import ShovelInfo
 
 NAMED_MAX = 3
 """Limit of members or queues named at a time."""
@@ -30,7 +32,18 @@ class ProgressLine:
         if self._status is not None:
             self._status.stop()
 
-    def queue(self, seen: QueueMembers) -> None:
+    def saw(self, seen: QueueMembers | NodeStatus | Rebalanced | ShovelInfo | None) -> None:
+        """Show what something that is waited for has come to."""
+        if isinstance(seen, QueueMembers):
+            self._queue(seen)
+        elif isinstance(seen, NodeStatus):
+            self._node(seen)
+        elif isinstance(seen, Rebalanced):
+            self.show(f"{seen.count:,} leaders left to move")
+        else:
+            self.show(moved_so_far(seen))
+
+    def _queue(self, seen: QueueMembers) -> None:
         """Show a queue with changing members."""
         moving = [member for member in seen.members if member.state != "running"]
         caught_up = sum(member.voter for member in seen.members if member.node in seen.wanted)
@@ -38,7 +51,7 @@ class ProgressLine:
         parts += [describe_member(member) for member in moving[:NAMED_MAX]]
         self.show(", ".join(parts))
 
-    def node(self, seen: NodeStatus) -> None:
+    def _node(self, seen: NodeStatus) -> None:
         """Show a node with members that are added or removed."""
         parts = [f"{seen.node.moving:,} queues left"]
         if seen.node.drained:
@@ -47,10 +60,6 @@ class ProgressLine:
             f"{moving.name}: {describe_member(moving.member)}" for moving in seen.moving[:NAMED_MAX]
         ]
         self.show(", ".join(parts))
-
-    def rebalanced(self, seen: Rebalanced) -> None:
-        """Show the number of leaders that have not moved yet."""
-        self.show(f"{seen.count:,} leaders left to move")
 
     def show(self, text: str) -> None:
         """Show a text, if it is another one than before."""

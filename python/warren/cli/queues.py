@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from warren.admin import Admin
-from warren.admin.shovels import moved_so_far
 from warren.cli import output
 from warren.cli.long_command import LongCall, long_command
 from warren.cli.requests import RequestGroup
@@ -97,15 +96,9 @@ def move(
     """Move what is in a queue now to another one, by a shovel as this user, which then ends."""
     uri = shovel_uri(address_of(call.uri))
     left: int | None
-    with call.begin(f"moving messages from {queue} to {to}") as (admin, progress):
+    with call.begin(f"moving messages from {queue} to {to}") as admin:
         dropped = -admin.queues.get(to).duplicates_dropped
-        shovel = admin.shovels.move_messages(
-            queue,
-            to,
-            uri,
-            wait=call.wait_s,
-            progress=lambda seen: progress.show(moved_so_far(seen)),
-        )
+        shovel = admin.shovels.move_messages(queue, to, uri)
         try:
             left = admin.queues.get(queue).messages_ready
         except NotFound:
