@@ -15,6 +15,8 @@ def few_pages_unpacked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(block_index, "FILLED_PAGES_MAX", 1)
         patch.setattr(block_index, "TOUCHED_PAGES_MAX", 1)
+        patch.setattr(block_index, "SEEN_PAGES_MAX", 2)
+        patch.setattr(block_index, "LOOKS_MAX", 20)
         yield
 
 

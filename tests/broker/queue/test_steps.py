@@ -18,6 +18,7 @@ from warren_machines.queue.commands import Modify
 from warren_machines.queue.delayed.delay_commands import EnqueueDelayed
 from warren_machines.queue.ready import block_index, leaves
 from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, LEAVES_UNPACKED_MAX
+from warren_machines.queue.ready.returned_runs import ReturnedRuns
 
 SUM = 2.5
 """More than a sum grows when all is doubled, less than a product."""
@@ -120,7 +121,18 @@ def test_runs_held_in_any_order_leave_in_that_of_the_log(
 ) -> None:
     """Before: the page of each was unpacked, and another one packed: 100,000 took 15 seconds."""
     count, stride = 2_000, 100
-    made = Queue(stride=stride, kind="classic", delivery_limit=-1)
+    made = held_in_any_order("classic", count, stride)
+    packed = Counted(monkeypatch, block_index, "encode_page")
+    made.do(command)
+    assert packed.calls <= 2 * (count * stride >> block_index.PAGE_BITS)
+    made.checked = True
+    made.tick(0)
+    assert made.ready() == sorted(made.ready())
+
+
+def held_in_any_order(kind: str, count: int = 2_000, stride: int = 100) -> Queue:
+    """A queue with a consumer that holds messages of many pages, in any order."""
+    made = Queue(stride=stride, kind=kind, delivery_limit=-1)
     made.checked = False
     made.do(c.Checkout(1, SESSION, "", explicit_credit=True))
     for _ in range(count):
@@ -130,12 +142,47 @@ def test_runs_held_in_any_order_leave_in_that_of_the_log(
     places = [held[2:] for held in consumer.held]
     Random(1).shuffle(places)
     consumer.held = [(*held[:2], *place) for held, place in zip(consumer.held, places, strict=True)]
+    return made
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [c.Settle(1, ((at, at),)) for at in range(2_000)],
+        [c.Return(1, ((at, at),), True) for at in range(2_000)],
+        [c.Return(1, ((0, 1 << 40),), False)],
+        [c.SessionDown(SESSION)],
+    ],
+    ids=["settle", "return", "return-at-once", "session-down"],
+)
+def test_messages_of_many_pages_have_none_unpacked_for_each(
+    kind: str, commands: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: 0.7 ms for each, of 4,096 in one entry."""
+    made = held_in_any_order(kind)
     packed = Counted(monkeypatch, block_index, "encode_page")
-    made.do(command)
-    assert packed.calls <= 2 * (count * stride >> block_index.PAGE_BITS)
+    made.submit(*commands)
+    assert packed.calls <= 2 * (2_000 * 100 >> block_index.PAGE_BITS)
     made.checked = True
     made.tick(0)
-    assert made.ready() == sorted(made.ready())
+
+
+def test_runs_of_many_leaves_have_none_unpacked_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = 2 * LEAVES_UNPACKED_MAX * LEAF_ROWS_MAX
+    runs = ReturnedRuns()
+    for at in range(rows):
+        runs.append((2 * at + 1, 0, 0, 0, 1))
+    packed = Counted(monkeypatch, leaves, "encode_leaf")
+    drawn = Random(1).sample(range(rows), 4_000)
+    for at in drawn:
+        runs.insert((2 * at, 0, 0, 0, 1))
+    assert packed.calls <= 2 * len(runs.leaves)
+    runs.check()
+    assert list(runs) == sorted([*runs]) and sum(1 for _ in runs) == rows + len(drawn)
+    assert ReturnedRuns(runs.dump()).dump() == runs.dump()
 
 
 def relayed(count: int) -> Queue:

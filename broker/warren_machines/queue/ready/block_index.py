@@ -9,7 +9,8 @@ entries together: in a long backlog of small blocks, all but the newest and thos
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -19,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from warren_raft.index_set import PAGE_BITS, Indexes
+from warren_raft.index_set import PAGE, PAGE_BITS, Indexes
 from warren_raft.int_runs import count_of, end_of, pack, unpack, value
 from warren_wire.block.layout import TTL_NONE
 
@@ -29,11 +30,22 @@ SIZE_SHIFT: Final = 32
 _COLUMN: Final = 1
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[tuple[int, bytes | None, bytes | None]])
+_ROWS_DECODER: Final = msgspec.msgpack.Decoder(list[tuple[int, msgspec.Raw, msgspec.Raw]])
+_BYTES_DECODER: Final = msgspec.msgpack.Decoder(bytes | None)
 _DETAIL_RUNS: Final = 7
 FILLED_PAGES_MAX: Final = 2
 """Pages that received blocks last, kept unpacked: what is consumed at once is never packed."""
 TOUCHED_PAGES_MAX: Final = 128
 """Pages unpacked again by a lookup: about as many as consumers hold messages of."""
+SEEN_PAGES_MAX: Final = 16_384
+"""Packed pages of which is kept what was seen when they were looked at."""
+LOOKS_MAX: Final = 256
+"""A packed page that is looked at so often is unpacked; less often one block of it is read."""
+LOOK_AGAIN: Final = 8
+"""So many looks is one at the page that was looked at last: what leaves in order is unpacked soon,
+and a client that hops from page to page has none unpacked for each message."""
+_WITHIN: Final = PAGE - 1
+_ONE: Final = ord("1")
 _PROPORTIONAL: Final = array("I")
 """The value of `ends` for a block of messages of similar sizes."""
 
@@ -256,13 +268,19 @@ def page_details(page: bytes) -> dict[int, Detail]:
     names, *values = (unpack(page, at) for at in starts[3 : 3 + _DETAIL_RUNS])
     rows_of = zip(names, *values, strict=True)
     for number, (index, count, total, largest, ttl, cap, born) in enumerate(rows_of):
-        ends, column = columns.get(number, (None, None))
-        limit: int | array[int] | None = ttl - 2 if ttl > _COLUMN else None
-        if column is not None:
-            limit = array("I", column)
-        measured = None if ends is None else array("I", ends)
-        found[index] = Detail(count, total, largest, measured, limit, cap - 1, born - 1)
+        found[index] = _detail(
+            (count, total, largest, ttl, cap, born), *columns.get(number, (None, None))
+        )
     return found
+
+
+def _detail(row: Sequence[int], ends: bytes | None, column: bytes | None) -> Detail:
+    count, total, largest, ttl, cap, born = row
+    limit: int | array[int] | None = ttl - 2 if ttl > _COLUMN else None
+    if column is not None:
+        limit = array("I", column)
+    measured = None if ends is None else array("I", ends)
+    return Detail(count, total, largest, measured, limit, cap - 1, born - 1)
 
 
 def _starts(page: bytes) -> list[int]:
@@ -283,6 +301,83 @@ def page_census(page: bytes) -> tuple[int, int, int]:
     return count_of(page), len(born), len(born) - list(born).count(0)
 
 
+class _PageView:
+    """What is known of a page that was looked at, and stays packed.
+
+    left   live messages of the blocks that have lost some since; 0: the block was removed
+    gone   blocks that were removed
+    looks  so often it was looked at
+    """
+
+    __slots__ = ("_bits", "_data", "_starts", "gone", "left", "looks")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._starts = _starts(data)
+        self._bits = _bits(unpack(data))
+        self.left: dict[int, int] = {}
+        self.gone = self.looks = 0
+
+    def has(self, index: int) -> bool:
+        """Return whether a block is there."""
+        return bool(self._bits >> (index & _WITHIN) & 1) and self.left.get(index) != 0
+
+    def block(self, index: int) -> int:
+        """Return a block; raises KeyError."""
+        if not self.has(index):
+            raise KeyError(index)
+        at = _rank(self._bits, index)
+        live = self.left.get(index) or value(self._data, self._starts[1], at)
+        return _block(value(self._data, self._starts[2], at), live)
+
+    def detail(self, index: int) -> Detail | None:
+        """Return a block's detail."""
+        data, starts = self._data, self._starts
+        if len(starts) == 4:
+            return None
+        bits = self._bits
+        if count_of(data, starts[3]) < count_of(data):
+            bits = _bits(unpack(data, starts[3]))
+            if not bits >> (index & _WITHIN) & 1:
+                return None
+        at = _rank(bits, index)
+        row = [value(data, start, at) for start in starts[4 : 3 + _DETAIL_RUNS]]
+        if starts[-1] < len(data):
+            columns = _ROWS_DECODER.decode(memoryview(data)[starts[-1] :])
+            place = bisect_left(columns, at, key=lambda each: each[0])
+            if place < len(columns) and columns[place][0] == at:
+                _, ends, ttl = columns[place]
+                return _detail(row, _BYTES_DECODER.decode(ends), _BYTES_DECODER.decode(ttl))
+        return _detail(row, None, None)
+
+    @property
+    def empty(self) -> bool:
+        """Whether all of its blocks were removed."""
+        return self.gone == count_of(self._data)
+
+    def leave(self, table: dict[int, int], details: dict[int, Detail]) -> None:
+        """Take from the unpacked page what has left it."""
+        for index, live in self.left.items():
+            if live:
+                table[index] = table[index] & ~LIVE | live
+            else:
+                del table[index]
+                details.pop(index, None)
+
+
+def _bits(indexes: Sequence[int]) -> int:
+    """Return bit i for each index with offset i in its page."""
+    flags = bytearray(b"0" * PAGE)
+    for index in indexes:
+        flags[_WITHIN - (index & _WITHIN)] = _ONE
+    return int(flags, 2)
+
+
+def _rank(bits: int, index: int) -> int:
+    """Return how many bits are below that of an index."""
+    return (bits & (1 << (index & _WITHIN)) - 1).bit_count()
+
+
 # ---------------------------------------------------------------- index
 
 
@@ -296,7 +391,8 @@ class BlockIndex:
 
     Which pages are packed is not observable: neither in results nor in `dump`.
     Invariants: every block has 1 … 2^32 - 1 live messages; details ⊆ table; a page is packed or its
-    blocks are in `table`, never both; a page with blocks in `table` is in `_filled` or `_touched`
+    blocks are in `table`, never both; a page with blocks in `table` is in `_filled` or `_touched`;
+    what was seen is of packed pages
     """
 
     table: dict[int, int] = field(default_factory=dict)
@@ -308,6 +404,8 @@ class BlockIndex:
     _filled: dict[int, None] = field(default_factory=dict)  # in the order they were started
     _touched: dict[int, None] = field(default_factory=dict)  # in the order they were looked up
     _newest: int = -1
+    _seen: OrderedDict[int, _PageView] = field(default_factory=OrderedDict)  # by their first look
+    _looked_at: int = -1
 
     def add(self, index: int, shape: Shape) -> None:
         """Add a block with all its messages, not yet ready."""
@@ -326,7 +424,9 @@ class BlockIndex:
 
     def ready_at(self, index: int, time_ms: int, ttl_ms: int | None) -> Detail | None:
         """Start the time to live of a block's messages; return its detail when they can expire."""
-        packed = self._block(index)
+        if index not in self.table:
+            self._unpack(index >> PAGE_BITS)
+        packed = self.table[index]
         detail = self.details.get(index)
         if ttl_ms is None and (detail is None or detail.ttl is None):
             return None
@@ -346,7 +446,7 @@ class BlockIndex:
         size = (self.table.get(index) or self._block(index)) >> SIZE_SHIFT
         if size:
             return size * (last - first + 1)
-        detail = self.details.get(index)
+        detail = self._detail(index)
         return detail.size(first, last) if detail is not None else 0
 
     def size_each(self, index: int) -> int:
@@ -359,7 +459,7 @@ class BlockIndex:
         size = self._block(index) >> SIZE_SHIFT
         if size:
             return min(wanted, size_bytes // size)
-        detail = self.details.get(index)
+        detail = self._detail(index)
         if detail is None:
             return wanted
         if detail.ends:
@@ -371,13 +471,18 @@ class BlockIndex:
 
     def expiring_detail(self, index: int) -> Detail | None:
         """Return a block's detail when its messages can expire."""
-        self._block(index)
-        detail = self.details.get(index)
+        detail = self._detail(index)
         return detail if detail is not None and detail.born_ms >= 0 else None
 
     def drop(self, index: int, count: int) -> None:
         """Release that many messages of a block; remove the block with its last message."""
-        packed = self.table.get(index) or self._block(index)
+        packed = self.table.get(index)
+        if packed is None:
+            seen = self._look(index >> PAGE_BITS)
+            if seen is not None:
+                self._drop_packed(seen, index, count)
+                return
+            packed = self.table[index]
         live = packed & LIVE
         assert live >= count > 0, (index, live, count)
         if live > count:
@@ -395,18 +500,78 @@ class BlockIndex:
         """Return whether a block is referred to."""
         if index in self.table:
             return True
-        packed = self._packed.get(index >> PAGE_BITS)
-        return packed is not None and index in page_blocks(packed)[0]
+        page = index >> PAGE_BITS
+        return page in self._packed and self._see(page).has(index)
 
     # ------------------------------------------------------------ packing
 
     def _block(self, index: int) -> int:
-        """Return the block, unpacking its page if needed."""
-        try:
-            return self.table[index]
-        except KeyError:
-            self._unpack(index >> PAGE_BITS)
-            return self.table[index]
+        """Return the block."""
+        packed = self.table.get(index)
+        if packed is None:
+            seen = self._look(index >> PAGE_BITS)
+            return self.table[index] if seen is None else seen.block(index)
+        return packed
+
+    def _detail(self, index: int) -> Detail | None:
+        """Return a block's detail; not to be changed."""
+        if not self.detailed:
+            return None
+        if index not in self.table:
+            seen = self._look(index >> PAGE_BITS)
+            if seen is not None:
+                return seen.detail(index)
+        return self.details.get(index)
+
+    def _look(self, page: int) -> _PageView | None:
+        """Return what is seen in a packed page, for one block; None: it is unpacked now.
+
+        1. A client holds messages of 4,000 pages, and settles or returns them in any order.  2. If
+        the page of each were unpacked, and another one packed, that would be 0.7 ms for each.
+        """
+        seen = self._see(page)
+        seen.looks += LOOK_AGAIN if page == self._looked_at else 1
+        self._looked_at = page
+        if seen.looks < LOOKS_MAX:
+            return seen
+        self._unpack(page)
+        return None
+
+    def _see(self, page: int) -> _PageView:
+        seen = self._seen.get(page)
+        if seen is None:
+            seen = self._seen[page] = _PageView(self._packed[page])
+            if len(self._seen) > SEEN_PAGES_MAX:
+                oldest = next(iter(self._seen))
+                self._packed[oldest] = self._encoded(oldest)
+                del self._seen[oldest]
+        return seen
+
+    def _drop_packed(self, seen: _PageView, index: int, count: int) -> None:
+        """Release messages of a block in a page that stays packed."""
+        live = seen.block(index) & LIVE
+        assert live >= count > 0, (index, live, count)
+        seen.left[index] = live - count
+        if live > count:
+            return
+        self.count -= 1
+        detail = seen.detail(index) if self.detailed else None
+        if detail is not None:
+            self.detailed -= 1
+            self.expiring -= detail.born_ms >= 0
+        seen.gone += 1
+        if seen.empty:
+            page = index >> PAGE_BITS
+            del self._packed[page], self._seen[page]
+
+    def _encoded(self, page: int) -> bytes:
+        """Return the bytes of a packed page as it is now."""
+        data, seen = self._packed[page], self._seen.get(page)
+        if seen is None or not seen.left:
+            return data
+        table, details = dict(zip(*page_blocks(data), strict=True)), page_details(data)
+        seen.leave(table, details)
+        return encode_page(table, details, page)
 
     def _begin(self, page: int) -> None:
         """Begin a new page; pack the oldest one."""
@@ -424,6 +589,9 @@ class BlockIndex:
         data = self._packed.pop(page)
         self.table.update(zip(*page_blocks(data), strict=True))
         self.details.update(page_details(data))
+        seen = self._seen.pop(page, None)
+        if seen is not None:
+            seen.leave(self.table, self.details)
         if page in self._filled:
             return
         self._touched[page] = None
@@ -447,7 +615,7 @@ class BlockIndex:
 
     def dump(self) -> list[bytes]:
         """Return the pages that have blocks, ascending; equal contents give equal bytes."""
-        found = dict(self._packed)
+        found = {page: self._encoded(page) for page in self._packed}
         for page in (*self._filled, *self._touched):
             data = encode_page(self.table, self.details, page)
             if data:
@@ -465,7 +633,10 @@ class BlockIndex:
 
     def indexes(self) -> Indexes:
         """Return the entries that hold these blocks."""
-        found = {page: page_indexes(data) for page, data in self._packed.items()}
+        found = {
+            page: page_indexes(data) if page not in self._seen else pack(self.in_page(page))
+            for page, data in self._packed.items()
+        }
         for page in (*self._filled, *self._touched):
             run = _indexes_in(self.table, page)
             if run:
@@ -474,8 +645,11 @@ class BlockIndex:
 
     def in_page(self, page: int) -> Sequence[int]:
         """Return the entries of a page of the log that hold these blocks, ascending."""
-        packed = self._packed.get(page)
-        return _indexes_in(self.table, page) if packed is None else page_blocks(packed)[0]
+        packed, seen = self._packed.get(page), self._seen.get(page)
+        if packed is None:
+            return _indexes_in(self.table, page)
+        found = unpack(packed)
+        return found if seen is None or not seen.gone else list(filter(seen.has, found))
 
     def pages(self) -> list[int]:
         """Return the pages of the log that have blocks, or had some lately, ascending."""
@@ -508,6 +682,8 @@ class BlockIndex:
         assert unpacked <= {*self._filled, *self._touched}, "unpacked pages that are not tracked"
         assert unpacked.isdisjoint(self._packed), "a page both packed and unpacked"
         assert all(index in self.table for index in self.details)
+        assert self._seen.keys() <= self._packed.keys(), "seen, and not packed"
+        assert not any(seen.empty for seen in self._seen.values()), "an empty page"
         rows = list(self.rows())
         assert self.count == len(rows), (self.count, len(rows))
         details = [detail for _, _, detail in rows if detail is not None]

@@ -17,6 +17,9 @@ LEAF_ROWS_MAX: Final = 512
 LEAVES_UNPACKED_MAX: Final = 32
 """Leaves kept unpacked, those used last: messages of one delivery count that come back one after
 another go to one leaf, so these are enough for as many delivery counts."""
+ADDED_MAX: Final = 64
+"""Rows that a packed leaf gets before it is packed again: a client that adds to many leaves in any
+order has none unpacked for each row."""
 Row: TypeAlias = tuple[int, int, int, int, int, int]
 """(key, index, first, last, and two more): messages first … last of the block at that index."""
 _COLUMNS: Final = 6
@@ -50,14 +53,16 @@ def _starts(data: bytes) -> list[int]:
 class Leaf:
     """Neighbouring rows: either `rows`, or `packed` of them. key: of its first row.
 
+    added    rows that came to it while it was packed, in any order
     without  numbers of filters that are known to match nothing here (`returned_runs`)
     """
 
-    __slots__ = ("key", "packed", "rows", "without")
+    __slots__ = ("added", "key", "packed", "rows", "without")
 
     def __init__(self, rows: list[Row] | None, packed: bytes = b"") -> None:
         self.rows = rows
         self.packed = packed
+        self.added: list[Row] = []
         self.without: set[int] | None = None
         if rows is not None:
             self.key: tuple[int, ...] = rows[0]
@@ -66,17 +71,31 @@ class Leaf:
 
     def encoded(self) -> bytes:
         """Return its packed form."""
-        return self.packed if self.rows is None else encode_leaf(self.rows)
+        return self.packed if self.rows is None and not self.added else encode_leaf(self.read())
+
+    def add(self, row: Row) -> bool:
+        """Add a row at its place, if the leaf is packed and has room; return whether it was."""
+        if self.rows is not None or count_of(self.packed) + len(self.added) >= LEAF_ROWS_MAX:
+            return False
+        self.added.append(row)
+        if row < self.key:
+            self.key = row
+        if len(self.added) >= ADDED_MAX:
+            self.packed, self.added = encode_leaf(self.read()), []
+        return True
 
     def last_key(self) -> int:
         """Return the key of its last row."""
-        if self.rows is None:
+        if self.rows is None and not self.added:
             return value(self.packed, 0, count_of(self.packed) - 1)
-        return self.rows[-1][0]
+        return self.read()[-1][0]
 
     def read(self) -> list[Row]:
         """Return its rows; it stays as it is."""
-        return decode_leaf(self.packed) if self.rows is None else self.rows
+        if self.rows is not None:
+            return self.rows
+        rows = decode_leaf(self.packed)
+        return sorted(rows + self.added) if self.added else rows
 
 
 LEAF_KEY: Final = attrgetter("key")
@@ -98,8 +117,8 @@ class Unpacked:
         """Return the rows of a leaf that is about to change, unpacked."""
         rows = leaf.rows
         if rows is None:
-            rows = leaf.rows = decode_leaf(leaf.packed)
-            leaf.packed = b""
+            rows = leaf.rows = leaf.read()
+            leaf.packed, leaf.added = b"", []
         else:
             del self._leaves[leaf]
         self.track(leaf)

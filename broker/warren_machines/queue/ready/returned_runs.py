@@ -71,6 +71,8 @@ class ReturnedRuns:
         at = max(0, bisect_right(leaves, place, key=lambda leaf: leaf.key[:3]) - 1)
         leaf = leaves[at]
         leaf.without = None
+        if leaf.add((_KEY, *run)):
+            return
         rows = self._rows(leaf)
         rows.insert(bisect_left(rows, place), (_KEY, *run))
         if len(rows) > LEAF_ROWS_MAX:
