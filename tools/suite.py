@@ -24,7 +24,7 @@ SIM_WHOLE_SEEDS = 150
 DEMO_FRACTION = "0.1"
 WITHOUT_SPARK = frozenset(("live", "raft", "broker", "sim"))
 """Folders with tests that start no Spark session."""
-INTERPRETED = ["tests/broker/kernel", "tests/broker/amqp091/wire"]
+INTERPRETED = ["tests/wire/kernel", "tests/wire/amqp091"]
 """Run a second time with the kernel interpreted."""
 FIRST = (
     ("connector/amqp",),

@@ -14,8 +14,8 @@ from typing import Any
 import pamqp.commands as spec
 import pytest
 
-from broker.amqp091.peer import Peer, Rights
-from broker.metadata.world import World as Metadata
+from broker.clients091.peer import Peer, Rights
+from machines.metadata.world import World as Metadata
 from warren_broker.access import requests as asked
 from warren_broker.access.message_checks import KEYED_BYTES_PER_READ
 from warren_broker.access.requests import ExchangeFacts

@@ -31,7 +31,7 @@ from pyspark_warren.errors import (
 )
 from pyspark_warren.options.options import parse_options
 from pyspark_warren.surroundings import Surroundings
-from tests.broker.queue.world import Queue as Machine
+from tests.machines.queue.world import Queue as Machine
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, ReaderStep, Registration

@@ -16,7 +16,7 @@ from pyspark_warren.rows import decode
 from pyspark_warren.rows.columns import PROPERTY_COLUMNS
 from pyspark_warren.rows.decode import decode_columns
 from pyspark_warren.rows.properties import NAMES, decode_properties
-from tests.broker.kernel.conftest import loaded
+from tests.wire.kernel.conftest import loaded
 from warren_wire.amqp091 import fields, properties
 from warren_wire.amqp091.fields import Field
 from warren_wire.amqp091.properties import Properties

@@ -21,8 +21,8 @@ from pyspark_warren.rows import encode
 from pyspark_warren.rows.decode import ARROW_TYPES
 from pyspark_warren.rows.encode import EncodedRows, encode_rows
 from pyspark_warren.rows.properties import encode_headers
-from tests.broker.kernel.conftest import loaded
 from tests.patience import PATIENCE_S
+from tests.wire.kernel.conftest import loaded
 from warren_wire.amqp091 import properties
 from warren_wire.amqp091.properties import Properties
 from warren_wire.arguments import DURATION_MS_MAX

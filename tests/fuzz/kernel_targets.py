@@ -10,8 +10,8 @@ from functools import lru_cache, partial
 from typing import Any
 
 from tests.broker.fuzz import blocks
-from tests.broker.kernel import frames as f
 from tests.fuzz.target import FAST, SLOW, Target, outcome, same, with_twin
+from tests.wire.kernel import frames as f
 from warren_wire.amqp091 import fields, properties
 from warren_wire.block.block import Block, BlockError, compress, concat, encode
 from warren_wire.errors import Refusal

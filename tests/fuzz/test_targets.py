@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.broker.amqp091.peer import Peer
-from tests.broker.amqp10 import stream_fuzz
-from tests.broker.amqp10.test_connection import new, output
-from tests.broker.kernel import frames as f
+from tests.broker.clients091.peer import Peer
+from tests.broker.clients10 import stream_fuzz
+from tests.broker.clients10.test_connection import new, output
 from tests.fuzz import run, text_targets
 from tests.fuzz.reshape import reshaped
 from tests.fuzz.targets import TARGETS
+from tests.wire.kernel import frames as f
 from warren_broker.access.requests import AuthenticateRequest, OpenVhostRequest, RequestDone
 from warren_wire.amqp091 import codec, methods
 

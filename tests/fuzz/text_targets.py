@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from tests.broker.amqp091.peer import Peer
-from tests.broker.amqp10 import stream_fuzz
-from tests.broker.amqp10.test_connection import new
-from tests.broker.kernel import frames as f
+from tests.broker.clients091.peer import Peer
+from tests.broker.clients10 import stream_fuzz
+from tests.broker.clients10.test_connection import new
 from tests.fuzz.target import Target, same
+from tests.wire.kernel import frames as f
 from warren_broker.clients091.connection import Connection
 from warren_broker.clients10 import filter_set
 from warren_broker.clients10.connection import Connection10

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from random import Random
 
 from sim.one import NOW, One
-from tests.broker.kernel import frames
-from tests.broker.queue.cost import turnover
-from tests.broker.queue.world import block
+from tests.machines.queue.cost import turnover
+from tests.machines.queue.world import block
+from tests.wire.kernel import frames
 from warren_raft.messages import AppendReply
 from warren_raft.storage.format import RecordKind, encode_record
 from warren_wire import kernel

@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
-from tests.broker.kernel import frames
 from tests.instructions import turns
+from tests.wire.kernel import frames
 from warren_broker.clients091.client091 import Client091
 from warren_wire import kernel
 

@@ -29,8 +29,8 @@ from unittest import mock
 
 import pamqp.commands as spec
 
-from tests.broker.kernel import frames
 from tests.live.raw_client import RawClient, method
+from tests.wire.kernel import frames
 from tools.environment import ROOT
 from warren.ports import ReservedPorts
 from warren_broker import config, node

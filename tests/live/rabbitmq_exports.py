@@ -1,4 +1,4 @@
-"""Make the exports of real RabbitMQ servers that tests/broker/definition_files/samples keeps.
+"""Make the exports of real RabbitMQ servers that tests/machines/definition_files/samples keeps.
 
     python -m live.rabbitmq_exports DIRECTORY [ROOT]
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from live.conftest import Broker
-from tests.broker.amqp10.stream_fuzz import FRAMES, LOGIN
-from tests.broker.amqp10.test_endings import BEGIN, attach, frame, transfer
+from tests.broker.clients10.stream_fuzz import FRAMES, LOGIN
+from tests.broker.clients10.test_endings import BEGIN, attach, frame, transfer
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.live

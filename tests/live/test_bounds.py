@@ -24,9 +24,9 @@ from live.conftest import eventually
 from live.raw_client import RawClient, content, frame, method
 from live.test_bad_input10 import opened as opened10
 from live.test_bad_input10 import until
-from tests.broker.amqp10.test_endings import BEGIN
-from tests.broker.amqp10.test_endings import attach as attach10
-from tests.broker.amqp10.test_endings import frame as frame10
+from tests.broker.clients10.test_endings import BEGIN
+from tests.broker.clients10.test_endings import attach as attach10
+from tests.broker.clients10.test_endings import frame as frame10
 from tests.patience import PATIENCE_S
 from warren.local import LocalCluster
 

@@ -12,8 +12,8 @@ import pika
 import pytest
 from typer.testing import CliRunner, Result
 
-from broker.definition_files.around import sample
 from live.conftest import eventually
+from machines.definition_files.around import sample
 from warren.admin import Admin
 from warren.cli.app import app
 from warren.connection import Connection

@@ -10,9 +10,9 @@ import pytest
 
 from bench import rabbitmq
 from bench.generator import Missing
-from broker.definition_files.around import sample
 from live import rabbitmq_exports as peers
 from live.conftest import STRICT
+from machines.definition_files.around import sample
 from warren.admin import Admin
 from warren.local import LocalCluster
 

@@ -206,7 +206,7 @@ def test_a_queue_without_leader_says_who_must_be_started(
 
 def test_who_is_no_administrator_changes_nothing(cluster: LocalCluster, admin: Admin) -> None:
     """Users cannot be made by clients yet: a wrong password is all that can be tried live; the tags
-    are in tests/broker/server."""
+    are in tests/broker/listeners."""
     stranger = Address(hosts=cluster.address.hosts, user="guest", password="wrong")
     with Connection(stranger) as connection, pytest.raises(AccessRefused):
         Admin(connection).nodes.list()

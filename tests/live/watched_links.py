@@ -11,7 +11,7 @@ from typing import Any
 
 from proton import Message, int32, symbol
 
-from tests.broker.amqp10.test_activity import flows
+from tests.broker.clients10.test_activity import flows
 from warren_wire.amqp10.engine import Engine
 
 WAIT_S = 60.0

@@ -83,8 +83,8 @@ SUBJECTS: dict[str, Subject] = {
     "claim-stage": Subject(
         CLAIM_AND_STAGE,
         (
-            _pytest("tests/broker/queue", "-k", "claim or stage or sink"),
-            _pytest("tests/broker/queue"),
+            _pytest("tests/machines/queue", "-k", "claim or stage or sink"),
+            _pytest("tests/machines/queue"),
             WHOLE_WORLDS,
         ),
     ),
@@ -98,7 +98,7 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "queue": Subject(
         ("broker/warren_machines/queue/**/*.py",),
-        (_pytest("tests/broker/queue"), WHOLE_WORLDS),
+        (_pytest("tests/machines/queue"), WHOLE_WORLDS),
         excluded=CLAIM_AND_STAGE,
     ),
 }

@@ -23,7 +23,7 @@ class RefusedConsumers:
     about TURNS are asked for at a time, however many there are; a queue that does not answer, as it
     has no leader, delays the others until something is sent to the client.  One that took nothing
     in its turn, because others had filled the room, is the next one.
-    Replayed by tests/broker/server/test_refused_consumers.py
+    Replayed by tests/broker/listeners/test_refused_consumers.py
 
     turns  the bytes that are left of each consumer's turn; `took` is told what is given, if there
            is any

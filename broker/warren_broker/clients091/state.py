@@ -47,7 +47,7 @@ def own_table(table: MessageTable, first: int, last: int) -> tuple[MessageTable,
     1. A client publishes a message of one octet in a transaction, and in the same read a megabyte
     on another channel.  2. It does so again and again. What waits is a few octets each time, what
     is kept a megabyte. So a run of less than half of its table gets a table of its own.
-    Replayed by tests/broker/amqp091/test_bounds.py
+    Replayed by tests/broker/clients091/test_bounds.py
     """
     if 2 * run_bytes(table, first, last) >= run_bytes(table, 0, table.count):
         return table, first, last

@@ -35,7 +35,7 @@ class ConnectionBounds:
     3. The client holds as much as it may on one link, or has closed the window of its session, and
     waits for a message on another one. So a link that holds nothing takes a delivery beyond the
     bound of bytes (LINKS_BEYOND_MAX links at a time), and sends one beyond that of unsettled ones.
-    Replayed by tests/broker/amqp10/test_connection_bounds.py
+    Replayed by tests/broker/clients10/test_connection_bounds.py
 
     undelivered_bytes  of deliveries that wait for the client's credit, window or reading
     unsettled          deliveries that were sent and that the client has not settled
@@ -102,7 +102,7 @@ class FetchedAhead:
     3. The links that come last fetch first, and the client gives them no credit; the first link
     waits for room, and the client for its messages. So a link that holds nothing, and can write at
     once, may fetch beyond the bound, one link at a time.
-    Replayed by tests/broker/amqp10/test_fetched_ahead.py
+    Replayed by tests/broker/clients10/test_fetched_ahead.py
 
     held_bytes  fetched and not written; above bytes_max by what FETCHES_MAX links fetch, at most
     Invariant: a link that waits for room is in `_waiting`, and asks again when some has been made

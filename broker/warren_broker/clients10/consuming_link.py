@@ -340,7 +340,7 @@ class ConsumingLink(LinkPart):
             return  # Proton keeps back what is above the credit, and its answer behind that
         # 1. Credit for 10, and 10 are sent.  2. The client has 3, and drains without credit.
         # 3. Proton goes back to 3, and would take the next credit, from 10 on, for 7 more.
-        # Replayed by tests/broker/amqp10/test_drains.py
+        # Replayed by tests/broker/clients10/test_drains.py
         self._drain_told = False
         self._outbox.given_back += max(0, self._outbox.credit)
         answer = partial(deliveries.give_back_credit, self.link, lends)

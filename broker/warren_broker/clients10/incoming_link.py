@@ -23,7 +23,7 @@ class IncomingLink(LinkPart):
     several links, or one that is as large as the window.  2. None is complete when the window is
     full.  3. The window is renewed when something has been read, and only whole messages are: the
     session would wait for ever.  So it is extended; limits.unfinished_bytes_max bounds it.
-    Replayed by tests/broker/amqp10/test_session_windows.py
+    Replayed by tests/broker/clients10/test_session_windows.py
     """
 
     what = "a message"

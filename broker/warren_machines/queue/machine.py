@@ -247,7 +247,7 @@ def _submit(context: QueueContext, submission: Submission) -> SubmissionReply:
         # arrives, the incarnation ends (`NodeDown`) and its uplink is removed.  3. The other one
         # arrives: taken for a new uplink's, its messages would be in the queue twice, its consumers
         # held forever.
-        # Replayed by tests/broker/queue/test_incarnations.py
+        # Replayed by tests/machines/queue/test_incarnations.py
         return SubmissionReply(submission.uplink, seq, (), retired=True)
     last_seq = uplink.last_seq if uplink is not None else 0
     if seq > last_seq + 1:

@@ -188,7 +188,7 @@ class Outbox:
     memory, though nothing of them is in use. A buffer that is emptied in between has no more than a
     piece.  4. The session's window is closed: what cannot leave is written all the same, so that
     a delivery is always whole, but no other message of the link is before that has left.
-    Replayed by tests/broker/amqp10/test_large_deliveries.py
+    Replayed by tests/broker/clients10/test_large_deliveries.py
 
     behind      how far; the next drain with credit makes up for it
     given_back  credit that answers to drains have given back

@@ -14,7 +14,7 @@ arrive:
 
 Sessions are freed when their end is written and nothing refers to them any more.
 
-Played by tests/broker/amqp10/test_endings.py.
+Played by tests/broker/clients10/test_endings.py.
 """
 
 from __future__ import annotations

@@ -272,7 +272,7 @@ class Engine:
         makes frames of all that was written, and keeps what is beyond the limit. A session counts
         none of that any more.  3. If as many were written again each time, a client that reads
         slowly, and has credit enough, would have all of a queue in the transport's buffer.
-        Replayed by tests/broker/amqp10/test_send_ahead.py
+        Replayed by tests/broker/clients10/test_send_ahead.py
         """
         return _ALL_OUTPUT_BYTES if self._more else self.bytes_made()
 

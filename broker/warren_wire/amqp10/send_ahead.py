@@ -21,7 +21,7 @@ class SendAhead:
     3. A client closes the window of a session on which the bound is used up, and waits for messages
     on another one: that one may write a message beyond the bound when it holds nothing. There are
     BEYOND_MAX such sessions at a time.
-    Replayed by tests/broker/amqp10/test_send_ahead.py
+    Replayed by tests/broker/clients10/test_send_ahead.py
 
     held  returns the bytes that were made already, and not taken by the socket
 

@@ -10,7 +10,7 @@ import pytest
 from broker.cluster.holding import hold_back
 from broker.cluster.membership.clusters import QUORUM, begun, declare, settled
 from broker.cluster.universe import STEP_MS, Universe
-from tests.broker.kernel import frames as f
+from tests.wire.kernel import frames as f
 from warren_broker.broker.broker import Broker
 from warren_machines.metadata.commands import NodeStarted
 from warren_wire.kernel import PRIORITY_DEFAULT, TTL_NONE, MessageTable, Route

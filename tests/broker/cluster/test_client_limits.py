@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.metadata.world import World
+from machines.metadata.world import World
 from warren_broker.cluster import messages
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.survey import SURVEY_PATIENCE_MS

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from broker.metadata.world import World
+from machines.metadata.world import World
 from warren_broker.cluster import definitions
 from warren_broker.cluster.client.uplink import UNANSWERED_MAX, InFlight
 from warren_broker.cluster.definitions import metadata_uplink

@@ -6,7 +6,7 @@ import random
 import struct
 import zlib
 
-from tests.broker.kernel import frames as f
+from tests.wire.kernel import frames as f
 from warren_wire.block.block import PRIORITY_MAX, compress, encode
 
 WORDS = (0, 1, 2, 3, 0x7F, 0x80, 0xFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.broker.amqp091.peer import Peer
+from tests.broker.clients091.peer import Peer
 from tests.broker.fuzz import blocks
-from tests.broker.kernel import frames as f
+from tests.wire.kernel import frames as f
 from warren_broker.clients10.block_admission import admit
 from warren_broker.cluster.client.dead_letters import Letters
 from warren_broker.cluster.client.queues import block_for

@@ -16,8 +16,8 @@ from pyspark_warren.surroundings import Surroundings
 from spark_world.fake import quorum_queue
 from spark_world.fake_reader import TwoAtOnce, take, told
 from spark_world.offsets import only, text
-from tests.broker.queue.world import Queue as Machine
-from tests.broker.queue.world import config
+from tests.machines.queue.world import Queue as Machine
+from tests.machines.queue.world import config
 from warren import errors
 from warren.admin import Queue, Reader
 from warren.claims import Claim, ClaimSlice, ReaderStep, Registration

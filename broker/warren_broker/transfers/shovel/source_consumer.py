@@ -40,7 +40,7 @@ class SourceConsumer:
 
     Every delivery is seen here, so that an acknowledgement of several covers none that was not.
 
-    Replayed by tests/broker/shovel/test_source_consumer.py
+    Replayed by tests/broker/transfers/shovel/test_source_consumer.py
     """
 
     channel: Any

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.queue.world import Queue
+from tests.machines.queue.world import Queue
 from warren_broker.access import requests
 from warren_broker.cluster.client.consumers import Consumers
 from warren_machines.metadata.records import QueueRecord

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.broker.cluster import callbacks
-from tests.broker.kernel import frames as f
+from tests.wire.kernel import frames as f
 from warren_broker.cluster.client.dead_letters import TURN_MESSAGES, DeadLetters, Letters
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAsideCounts

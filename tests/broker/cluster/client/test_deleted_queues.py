@@ -10,7 +10,7 @@ import pytest
 from broker.cluster.membership.clusters import begun
 from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
-from tests.broker.kernel import frames as f
+from tests.wire.kernel import frames as f
 from warren_broker.cluster.client.publisher import RoutedRun
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.client.routed_runs import QueuePart

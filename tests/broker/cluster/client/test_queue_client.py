@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.broker.kernel.conftest import loaded
+from tests.wire.kernel.conftest import loaded
 from warren_broker.cluster.client.uplink import UNANSWERED_MAX, InFlight, Uplink
 from warren_machines.queue.codec import decode_submission, encode_submission
 from warren_machines.queue.commands import VERSION, Enqueue, Purge, Submission

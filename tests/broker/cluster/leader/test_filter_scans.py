@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.broker.queue.world import Queue
+from tests.machines.queue.world import Queue
 from warren_broker.cluster.leader import filter_scans
 from warren_broker.cluster.leader.filter_scans import FilterScans
 from warren_machines.message_filter.definition import MessageFilter, encode_filter

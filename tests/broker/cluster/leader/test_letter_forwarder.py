@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.broker.kernel import frames as f
+from tests.wire.kernel import frames as f
 from warren_broker.cluster.client.publisher import Publisher, RoutedRun
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_broker.cluster.leader.letter_forwarder import (

@@ -1,0 +1,213 @@
+"""What one entry makes a queue's machine do, counted: a sum, no product of what clients choose.
+
+In lines of Python; and where one line unpacks or packs rows by the hundred, in such calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from tests.line_steps import growth, lines
+from tests.machines.queue.world import Queue, block
+from warren_machines.queue import commands as c
+from warren_machines.queue.commands import Modify
+from warren_machines.queue.delayed.delay_commands import EnqueueDelayed
+from warren_machines.queue.ready import block_index, leaves
+from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, LEAVES_UNPACKED_MAX
+from warren_machines.queue.ready.returned_runs import ReturnedRuns
+
+SUM = 2.5
+"""More than a sum grows when all is doubled, less than a product."""
+Prepared = Callable[[], object]
+SESSION, PUBLISHER = 5, 9
+
+
+def queue(**settings: Any) -> Queue:
+    """A queue that is not checked after each entry."""
+    made = Queue(**settings)
+    made.checked = False
+    return made
+
+
+def consuming(consumers: int, **settings: Any) -> Queue:
+    """A queue with so many consumers of one session."""
+    made = queue(**settings)
+    made.submit(*(c.Checkout(at, SESSION, "", prefetch=2) for at in range(consumers)))
+    return made
+
+
+def session_of_single_active_consumers_ends(count: int) -> Prepared:
+    """Each of them is the next active one, which was looked for among all."""
+    made = consuming(count, single_active_consumer=True)
+    return lambda: made.do(c.SessionDown(SESSION))
+
+
+def single_active_consumers_are_cancelled(count: int) -> Prepared:
+    made = consuming(count, single_active_consumer=True)
+    return lambda: made.submit(*map(c.Cancel, range(count)))
+
+
+def annotated_messages_of_a_block_are_settled(count: int) -> Prepared:
+    """All annotations of the block were looked through for each of its messages."""
+    made = queue()
+    made.do(c.Enqueue(), block(count), PUBLISHER)
+    made.do(c.Checkout(1, SESSION, "", explicit_credit=True))
+    made.do(c.Credit(1, 0, count))
+    change = (("x-a", b"\x01"),)
+    singly = [((at, at),) for at in range(2 * count)]
+    made.submit(*(Modify(1, ids, False, False, change, 0) for ids in singly[:count]))
+    made.do(c.Credit(1, count, count))
+    return lambda: made.submit(*(c.Settle(1, ids) for ids in singly[count:]))
+
+
+@pytest.mark.parametrize(
+    "prepared",
+    [
+        session_of_single_active_consumers_ends,
+        single_active_consumers_are_cancelled,
+        annotated_messages_of_a_block_are_settled,
+    ],
+)
+def test_one_entry_is_a_sum_of_steps(prepared: Callable[[int], Prepared]) -> None:
+    assert growth(prepared, 200) < SUM
+
+
+class Counted:
+    """Counts the calls of a function that a module has."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+        self.calls = 0
+        self._function = getattr(module, name)
+        patch.setattr(module, name, self)
+
+    def __call__(self, *given: Any) -> Any:
+        self.calls += 1
+        return self._function(*given)
+
+
+def test_a_service_of_many_consumers_takes_one_out_without_the_others() -> None:
+    """`deque.remove` compares all before it: unseen in lines, seconds for 100,000 consumers."""
+    made = consuming(200)
+    service, consumers = made.state.service, list(made.state.all_consumers())
+    for consumer in consumers:
+        service.remove(consumer)
+        assert not any(consumer.key in lane for lane in service.lanes.values())
+    assert not service.lanes
+
+
+def test_delays_in_any_order_unpack_each_leaf_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: one leaf was unpacked, and one packed, for each message: 20,000 took 2 seconds."""
+    made, rows = queue(), 2 * LEAVES_UNPACKED_MAX * LEAF_ROWS_MAX // 2
+    every = tuple((1, 1_000 + 10 * at) for at in range(rows))
+    made.do(EnqueueDelayed(every), block(rows), PUBLISHER)
+    drawn = [(1, 1_005 + 10 * at) for at in range(rows)]
+    Random(1).shuffle(drawn)
+    unpacked = Counted(monkeypatch, leaves, "decode_leaf")
+    made.do(EnqueueDelayed(tuple(drawn[:2_000])), block(2_000), PUBLISHER)
+    assert unpacked.calls <= 2 * LEAVES_UNPACKED_MAX
+    made.checked = True
+    made.tick(0)
+
+
+@pytest.mark.parametrize(
+    "command", [c.Settle(1, ((0, 1 << 40),)), c.Return(1, ((0, 1 << 40),), False)]
+)
+def test_runs_held_in_any_order_leave_in_that_of_the_log(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: the page of each was unpacked, and another one packed: 100,000 took 15 seconds."""
+    count, stride = 2_000, 100
+    made = held_in_any_order("classic", count, stride)
+    packed = Counted(monkeypatch, block_index, "encode_page")
+    made.do(command)
+    assert packed.calls <= 2 * (count * stride >> block_index.PAGE_BITS)
+    made.checked = True
+    made.tick(0)
+    assert made.ready() == sorted(made.ready())
+
+
+def held_in_any_order(kind: str, count: int = 2_000, stride: int = 100) -> Queue:
+    """A queue with a consumer that holds messages of many pages, in any order."""
+    made = Queue(stride=stride, kind=kind, delivery_limit=-1)
+    made.checked = False
+    made.do(c.Checkout(1, SESSION, "", explicit_credit=True))
+    for _ in range(count):
+        made.put()
+    made.do(c.Credit(1, 0, count))
+    consumer = made.state.consumer((1, 1))
+    places = [held[2:] for held in consumer.held]
+    Random(1).shuffle(places)
+    consumer.held = [(*held[:2], *place) for held, place in zip(consumer.held, places, strict=True)]
+    return made
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize(
+    "commands",
+    [
+        [c.Settle(1, ((at, at),)) for at in range(2_000)],
+        [c.Return(1, ((at, at),), True) for at in range(2_000)],
+        [c.Return(1, ((0, 1 << 40),), False)],
+        [c.SessionDown(SESSION)],
+    ],
+    ids=["settle", "return", "return-at-once", "session-down"],
+)
+def test_messages_of_many_pages_have_none_unpacked_for_each(
+    kind: str, commands: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before: 0.7 ms for each, of 4,096 in one entry."""
+    made = held_in_any_order(kind)
+    packed = Counted(monkeypatch, block_index, "encode_page")
+    made.submit(*commands)
+    assert packed.calls <= 2 * (2_000 * 100 >> block_index.PAGE_BITS)
+    made.checked = True
+    made.tick(0)
+
+
+def test_runs_of_many_leaves_have_none_unpacked_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = 2 * LEAVES_UNPACKED_MAX * LEAF_ROWS_MAX
+    runs = ReturnedRuns()
+    for at in range(rows):
+        runs.append((2 * at + 1, 0, 0, 0, 1))
+    packed = Counted(monkeypatch, leaves, "encode_leaf")
+    drawn = Random(1).sample(range(rows), 4_000)
+    for at in drawn:
+        runs.insert((2 * at, 0, 0, 0, 1))
+    assert packed.calls <= 2 * len(runs.leaves)
+    runs.check()
+    assert list(runs) == sorted([*runs]) and sum(1 for _ in runs) == rows + len(drawn)
+    assert ReturnedRuns(runs.dump()).dump() == runs.dump()
+
+
+def relayed(count: int) -> Queue:
+    """A queue that keeps a message for each of so many relays, of which each holds another one."""
+    made = queue()
+    made.do(c.Enqueue(), block(2 * count), PUBLISHER)
+    named = [(at, f"r{at}") for at in range(count)]
+    made.submit(*(c.Checkout(at, at, "", prefetch=2, relay=name, origin=1) for at, name in named))
+    made.submit(*(c.SessionDown(at) for at, _ in named))
+    made.submit(
+        *(
+            c.Checkout(count + at, count + at, "", prefetch=1, relay=name, origin=2)
+            for at, name in named
+        )
+    )
+    made.put()
+    assert sum(bool(relay.kept) for relay in made.state.relays.values()) == count
+    return made
+
+
+def test_relays_that_nothing_has_changed_cost_nothing() -> None:
+    """For each entry, the consumers of each relay were looked for among all of its node."""
+    few, many = relayed(10), relayed(200)
+    data = block(1)
+    taken = [lines(lambda made=made: made.do(c.Enqueue(), data, PUBLISHER)) for made in (few, many)]
+    assert taken[0] == taken[1]
+    many.do(c.Settle(200, ((0, 0),)))
+    assert len(many.state.relays["r0"].kept) == 0, "what is kept is given when there is room"
