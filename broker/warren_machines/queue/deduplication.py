@@ -10,9 +10,9 @@ that moment decide, on every member alike.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Final, TypeAlias
 
 from warren_wire.block.block import Block
@@ -30,6 +30,10 @@ so an id may be remembered for that part longer."""
 _DIGEST: Final = 16
 _HEAD_MAX: Final = 1_024
 """Boundaries of forgotten numbers that a `NumberSet` keeps before it moves the others up."""
+_SINGLY_MAX: Final = 4
+"""So many ranges, or so few that moving a list is cheaper, are added or removed one by one."""
+_MOVES: Final = 100
+"""Boundaries that are moved in the time in which one is sorted and counted."""
 
 
 def read_ids(block: memoryview) -> list[IdGroup]:
@@ -84,15 +88,59 @@ class NumberSet:
         if at == self._head and bounds[at] == first:
             if bounds[at + 1] == end:
                 self._head += 2
-                if self._head > _HEAD_MAX and 2 * self._head > len(bounds):
-                    del bounds[: self._head]
-                    self._head = 0
+                self._move_up()
             else:
                 bounds[at] = end
             return
         left = [bounds[at], first] if bounds[at] < first else []
         right = [end, bounds[at + 1]] if end < bounds[at + 1] else []
         bounds[at : at + 2] = left + right
+
+    def _move_up(self) -> None:
+        if self._head > _HEAD_MAX and 2 * self._head > len(self._boundaries):
+            del self._boundaries[: self._head]
+            self._head = 0
+
+    def add_all(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Add disjoint ranges of numbers of which none is in the set, in any order."""
+        if not self._turn_over(ranges):
+            for first, last in ranges:
+                self.add(first, last)
+
+    def remove_all(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Remove disjoint ranges of numbers, which are all in the set, in any order."""
+        if not self._turn_over(ranges):
+            for first, last in ranges:
+                self.remove(first, last)
+
+    def _turn_over(self, ranges: Sequence[tuple[int, int]]) -> bool:
+        """Add the ranges that are not in the set, and remove those that are, if they are many.
+
+        1. A client counts down, with gaps.  2. For each of 65,536 numbers of a block, the list of
+        boundaries would be moved by two places.  So all go into it at once: a boundary that is met
+        twice is none any more.
+        """
+        if len(ranges) <= _SINGLY_MAX:
+            return False
+        bounds = self._boundaries
+        ends = sorted(chain.from_iterable((first, last + 1) for first, last in ranges))
+        low = bisect_left(bounds, ends[0], self._head)
+        high = bisect_right(bounds, ends[-1], low)
+        if len(ranges) * (len(bounds) - low) < _MOVES * (high - low):
+            return False
+        times = Counter(sorted(bounds[low:high] + ends))
+        bounds[low:high] = [bound for bound, count in times.items() if count & 1]
+        return True
+
+    def remove_below(self, number: int) -> None:
+        """Remove all numbers below."""
+        bounds = self._boundaries
+        at = bisect_right(bounds, number, self._head)
+        if at - self._head & 1:
+            at -= 1
+            bounds[at] = number
+        self._head = at
+        self._move_up()
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return (first, last) of each range."""
@@ -161,7 +209,7 @@ class SeenIds:
             return True
         if len(set(digests)) < len(digests):
             return True
-        own: dict[bytes, NumberSet] = {}
+        own: dict[bytes, list[tuple[int, int]]] = {}
         for _, count, several, producer, first in groups:
             if several is not None:
                 continue
@@ -169,11 +217,12 @@ class SeenIds:
             numbers = self.producers.get(producer)
             if numbers is not None and numbers.overlaps(first, last):
                 return True
-            mine = own.setdefault(producer, NumberSet())
-            if mine.overlaps(first, last):
-                return True
-            mine.add(first, last)
-        return False
+            own.setdefault(producer, []).append((first, last))
+        return any(
+            before[1] >= after[0]
+            for mine in own.values()
+            for before, after in pairwise(sorted(mine))
+        )
 
     def _names(self) -> Iterator[Id]:
         for run in self.order:
@@ -204,8 +253,7 @@ class SeenIds:
         if len(digests) == len(runs):
             order.extend(digests)
         else:
-            for run in runs:
-                self._append(run)
+            self._append(runs)
         self.count += added
         times = self.times
         if times and now - times[-1][0] < max(1, ttl_ms // TIMES_PER_TTL):
@@ -214,18 +262,20 @@ class SeenIds:
         else:
             times.append([now, now, added])
 
-    def _append(self, run: IdRun) -> None:
-        if not isinstance(run, bytes):
-            producer, first, last = run
-            numbers = self.producers.get(producer)
-            if numbers is None:
-                numbers = self.producers[producer] = NumberSet()
-            numbers.add(first, last)
-            before = self.order[-1] if self.order else b""
-            if isinstance(before, tuple) and before[0] == producer and before[2] + 1 == first:
-                self.order[-1] = (producer, before[1], last)
-                return
-        self.order.append(run)
+    def _append(self, runs: Sequence[IdRun]) -> None:
+        order = self.order
+        ranges: dict[bytes, list[tuple[int, int]]] = {}
+        for run in runs:
+            if not isinstance(run, bytes):
+                producer, first, last = run
+                ranges.setdefault(producer, []).append((first, last))
+                before = order[-1] if order else b""
+                if isinstance(before, tuple) and before[0] == producer and before[2] + 1 == first:
+                    order[-1] = (producer, before[1], last)
+                    continue
+            order.append(run)
+        for producer, some in ranges.items():
+            self.producers.setdefault(producer, NumberSet()).add_all(some)
 
     def expire(self, now: int, ttl_ms: int) -> None:
         """Forget what was accepted `ttl_ms` ago."""
@@ -247,6 +297,7 @@ class SeenIds:
         self.count -= left
         self._forget_times(left)
         order, ids = self.order, self.ids
+        ranges: dict[bytes, list[tuple[int, int]]] = {}
         while left:
             run = order.popleft()
             if isinstance(run, bytes):
@@ -257,11 +308,13 @@ class SeenIds:
             if last - first + 1 > left:
                 order.appendleft((producer, first + left, last))
                 last = first + left - 1
+            ranges.setdefault(producer, []).append((first, last))
+            left -= last - first + 1
+        for producer, some in ranges.items():
             numbers = self.producers[producer]
-            numbers.remove(first, last)
+            numbers.remove_all(some)
             if not numbers:
                 del self.producers[producer]
-            left -= last - first + 1
 
     def _forget_times(self, count: int) -> None:
         times = self.times
@@ -311,6 +364,7 @@ class SeenIds:
         times: Iterable[tuple[int, int, int]],
     ) -> None:
         """Load what `dump` returned into an empty object."""
+        ranges: dict[bytes, list[tuple[int, int]]] = {}
         for some in order:
             if isinstance(some, bytes):
                 digests = [some[at : at + _DIGEST] for at in range(0, len(some), _DIGEST)]
@@ -318,9 +372,10 @@ class SeenIds:
                 self.order.extend(digests)
             else:
                 number, first, last = some
-                numbers = self.producers.setdefault(producers[number], NumberSet())
-                numbers.add(first, last)
+                ranges.setdefault(producers[number], []).append((first, last))
                 self.order.append((producers[number], first, last))
+        for producer, each in ranges.items():
+            self.producers.setdefault(producer, NumberSet()).add_all(each)
         self.times = deque([first, last, some] for first, last, some in times)
         self.count = sum(some for _, _, some in self.times)
 

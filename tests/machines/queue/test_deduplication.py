@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.machines.queue.world import Name, Queue, check, named_block
 from warren_machines.queue import commands as c
 from warren_machines.queue.commands import Configure, Done, Enqueue, Refused
+from warren_machines.queue.deduplication import NumberSet
 from warren_wire.block.block import compress
 
 
@@ -218,3 +222,28 @@ def test_the_machine_agrees_with_a_list_of_ids(seed: int) -> None:
         if random.random() < 0.2:
             queue.state = queue.machine.restore(queue.digest())
             check(queue.state)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_a_set_of_numbers_is_a_set(data: st.DataObject) -> None:
+    known, plain = NumberSet(), set[int]()
+    number = st.integers(0, 400)
+    for _ in range(data.draw(st.integers(1, 8))):
+        free = [one for one in range(400) if one not in plain]
+        some = data.draw(st.lists(st.sampled_from(free), unique=True, max_size=60)) if free else []
+        known.add_all([(one, one) for one in some])
+        plain.update(some)
+        if plain:
+            held = st.sampled_from(sorted(plain))
+            gone = data.draw(st.lists(held, unique=True, max_size=60))
+            known.remove_all([(one, one) for one in gone])
+            plain.difference_update(gone)
+        if data.draw(st.booleans()):
+            floor = data.draw(number)
+            known.remove_below(floor)
+            plain = {one for one in plain if one >= floor}
+        ranges = known.ranges()
+        assert [one for first, last in ranges for one in range(first, last + 1)] == sorted(plain)
+        assert all(before[1] + 1 < after[0] for before, after in pairwise(ranges))
+        assert [one in known for one in range(400)] == [one in plain for one in range(400)]

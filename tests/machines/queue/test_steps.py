@@ -15,10 +15,12 @@ from tests.line_steps import growth, lines
 from tests.machines.queue.world import Queue, block
 from warren_machines.queue import commands as c
 from warren_machines.queue.commands import Modify
+from warren_machines.queue.deduplication import NumberSet, SeenIds
 from warren_machines.queue.delayed.delay_commands import EnqueueDelayed
 from warren_machines.queue.ready import block_index, leaves
 from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, LEAVES_UNPACKED_MAX
 from warren_machines.queue.ready.returned_runs import ReturnedRuns
+from warren_machines.queue.relays.relay_state import Origins
 
 SUM = 2.5
 """More than a sum grows when all is doubled, less than a product."""
@@ -183,6 +185,70 @@ def test_runs_of_many_leaves_have_none_unpacked_for_each(
     runs.check()
     assert list(runs) == sorted([*runs]) and sum(1 for _ in runs) == rows + len(drawn)
     assert ReturnedRuns(runs.dump()).dump() == runs.dump()
+
+
+class Moved(list[int]):
+    """A list that counts the items that its changes move."""
+
+    moved = 0
+
+    def __setitem__(self, place: Any, items: Any) -> None:
+        if isinstance(place, slice):
+            self.moved += len(self) - place.start
+        super().__setitem__(place, items)
+
+
+def numbers_with_gaps(count: int, seed: int) -> list[int]:
+    """Every other number, counted down or in any order."""
+    numbers = list(range(2 * count, 0, -2))
+    if seed:
+        Random(seed).shuffle(numbers)
+    return numbers
+
+
+def moved(numbers: NumberSet, deed: Callable[[], object]) -> int:
+    """Return how many boundaries a change moves."""
+    numbers._boundaries = bounds = Moved(numbers._boundaries)
+    deed()
+    return bounds.moved
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_producers_that_count_down_move_no_list_for_each_number(seed: int) -> None:
+    """Before: a list was moved for each of 65,536 numbers of a block."""
+
+    def cost(count: int) -> tuple[int, int]:
+        seen, names = SeenIds(), numbers_with_gaps(count, seed)
+        seen.remember([(b"p", 0, 0)], 1, 1 << 20, 1_000)
+        numbers = seen.producers[b"p"]
+        runs = [(b"p", number, number) for number in names]
+        added = moved(numbers, lambda: seen.remember(runs, 1, 1 << 20, 1_000))
+        seen.check()
+        return added, moved(numbers, lambda: seen.trim(1))
+
+    once, twice = cost(2_000), cost(4_000)
+    assert twice[0] < SUM * max(once[0], 1) and twice[1] < SUM * max(once[1], 1)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_names_of_relays_move_no_list_for_each_number(seed: int) -> None:
+    def cost(count: int) -> int:
+        origins = Origins()
+        origins.accept(7, 0, [9 * count], 1)
+        numbers = origins._known[7].numbers
+        some = numbers_with_gaps(count, seed)
+        found = moved(numbers, lambda: origins.accept(7, 0, some, 1))
+        origins.check()
+        return found
+
+    assert cost(4_000) < SUM * max(cost(2_000), 1)
+
+
+def test_floors_of_relays_rise_without_the_numbers_above() -> None:
+    origins = Origins()
+    origins.accept(7, 0, numbers_with_gaps(4_000, 0), 1)
+    assert lines(lambda: origins.accept(7, 10, [], 1)) < 100
+    origins.check()
 
 
 def relayed(count: int) -> Queue:

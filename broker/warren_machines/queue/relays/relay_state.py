@@ -109,10 +109,18 @@ class Origin:
         if floor <= self.floor:
             return
         self.floor = floor
-        for first, last in self.numbers.ranges():
-            if first >= floor:
-                return
-            self.numbers.remove(first, min(last, floor - 1))
+        self.numbers.remove_below(floor)
+
+
+def _ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the numbers, of which none is there twice, as ranges."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] + 1 == number:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
 
 
 class Origins:
@@ -158,8 +166,7 @@ class Origins:
             known = Origin(0, now_ms)
         known.heard_ms = now_ms
         before = len(known.numbers)
-        for number in numbers:
-            known.numbers.add(number, number)
+        known.numbers.add_all(_ranges(numbers))
         known.raise_floor(floor)
         self._known[origin] = known
         self._ranges += len(known.numbers) - before
@@ -204,8 +211,7 @@ class Origins:
         """Load what `dump` returned into an empty object."""
         for origin, floor, heard_ms, ranges in rows:
             known = self._known[origin] = Origin(floor, heard_ms)
-            for first, last in ranges:
-                known.numbers.add(first, last)
+            known.numbers.add_all(ranges)
             self._ranges += len(known.numbers)
 
     def check(self) -> None:
