@@ -41,9 +41,12 @@ from warren_wire.admin import claims as claim_resource
 from warren_wire.admin import delayed as delayed_resource
 from warren_wire.admin import members as members
 from warren_wire.admin import queues as queue_resource
-from warren_wire.admin.queues import ViewEdgesRequest
-from warren_wire.admin.relays import ReleaseRelayRequest
-from warren_wire.admin.sinks import ForgetSinkRequest, ListSinksRequest
+from warren_wire.admin.queues import (
+    ForgetSinkRequest,
+    ListSinksRequest,
+    ReleaseRelayRequest,
+    ViewEdgesRequest,
+)
 from warren_wire.amqp091 import properties
 from warren_wire.amqp10.addresses import ClaimSource, StageTarget, ViewSource
 from warren_wire.block.block import FORM_AMQP10, Block, encode

@@ -13,7 +13,7 @@ from warren.cli.app import app
 from warren.errors import Conflict, NotFound, PeerError, StageLost, UsageError
 from warren.local import LocalCluster
 from warren.stages import SinkDriver, draw_epoch, publish_batch
-from warren_wire.admin.sinks import SINKS_LISTED_MAX
+from warren_wire.admin.queues import SINKS_LISTED_MAX
 
 pytestmark = pytest.mark.live
 

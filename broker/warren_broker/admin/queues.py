@@ -13,27 +13,33 @@ from warren_broker.admin.caller import Answer, Asker, counted
 from warren_broker.broker.declaring import Declared, declare_and_count
 from warren_broker.cluster.client.direct_replies import node_of
 from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.cluster.messages import SinksAre
 from warren_broker.cluster.turns import filtered, in_turns
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.metadata.view import MetadataView
 from warren_machines.queue import commands
+from warren_machines.queue.relays.relay_commands import ReleaseRelay
 from warren_machines.queue.relays.relays import KEPT_MS
 from warren_wire import errors
 from warren_wire.admin import queues as requests
 from warren_wire.admin.queues import (
     VOLATILE_TYPE,
     BoundInfo,
+    ForgottenSink,
     QueueInfo,
     ReadByInfo,
     ReaderInfo,
     RelayInfo,
+    SinkInfo,
+    SinksInfo,
     left_ms,
 )
 from warren_wire.admin.requests import Listed, MessagesCounted, said_of
 from warren_wire.name_patterns import NameMatcher, Pattern
 from warren_wire.queue_values.config import QueueConfig
 from warren_wire.queue_values.describe_command import ReadBy
+from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
 LIST_PATIENCE_MS = 1_000
@@ -309,3 +315,39 @@ def _purge_queue(asker: Asker, request: requests.PurgeQueueRequest, answer: Answ
 def _retry_delayed(asker: Asker, request: requests.RetryDelayedRequest, answer: Answer) -> None:
     queue = asker.queue(request.name, store=True)
     asker.ask(queue, commands.RetryDelayed(), answer, counted)
+
+
+def _release_relay(asker: Asker, request: requests.ReleaseRelayRequest, answer: Answer) -> None:
+    queue = asker.queue(request.name)
+
+    def released(reply: commands.Count) -> MessagesCounted:
+        kept = f"queue {quoted(request.name)} that were kept for relay {quoted(request.relay)}"
+        asker.log(f"{reply.messages} messages of {kept} are ready again")
+        return counted(reply)
+
+    asker.ask(queue, ReleaseRelay(request.relay), answer, released)
+
+
+def _list_sinks(asker: Asker, request: requests.ListSinksRequest, answer: Answer) -> None:
+    queue = asker.queue(request.name)
+
+    def found(result: SinksAre) -> SinksInfo:
+        runs = tuple(SinkInfo(*row, left_ms(row[-1], result.now_ms)) for row in result.rows)
+        return SinksInfo(result.total, runs)
+
+    done = asker.then(answer, found)
+    asker.broker.reading.sinks(queue.group, request.sink, request.run, request.count, done)
+
+
+def _forget_sink(asker: Asker, request: requests.ForgetSinkRequest, answer: Answer) -> None:
+    # What a sink may do to its queue is a publisher's right, and so is what undoes its memory.
+    asker.access.publish_stages(request.name)
+    queue = asker.queue(request.name)
+    run = f", run {quoted(request.run)}" if request.run else ""
+    asker.log(f"forget sink {quoted(request.sink)}{run} of queue {quoted(request.name)}")
+    asker.ask(
+        queue,
+        commands.ForgetSink(request.sink, request.run, request.force),
+        answer,
+        lambda reply: ForgottenSink(reply.runs, reply.messages_staged),
+    )

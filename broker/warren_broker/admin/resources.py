@@ -9,30 +9,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Final, get_args, get_type_hints
 
-from warren_broker.admin import (
-    bindings,
-    claims,
-    connections,
-    definitions,
-    delayed,
-    exchanges,
-    limits,
-    members,
-    overview,
-    parameters,
-    permissions,
-    policies,
-    queues,
-    relays,
-    shovels,
-    sinks,
-    statistics,
-    users,
-    vhosts,
-)
+from warren_broker import admin
+from warren_wire.admin.resources import SUBJECTS
 
 PARAMETERS: Final = ["asker", "request", "answer"]
 
@@ -50,8 +32,4 @@ def handlers_of(*modules: ModuleType) -> dict[type, Callable[..., None]]:
     return found
 
 
-HANDLERS = handlers_of(
-    *(bindings, claims, connections, definitions, delayed, exchanges, limits, members),
-    *(overview, parameters, permissions, policies, queues, relays, shovels, sinks, statistics),
-    *(users, vhosts),
-)
+HANDLERS = handlers_of(*(import_module(f"{admin.__name__}.{name}") for name in SUBJECTS))

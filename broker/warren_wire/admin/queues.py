@@ -22,6 +22,8 @@ from warren_wire.errors import InvalidArgument
 T = TypeVar("T")
 EDGES_MAX: Final = 1_000
 """Pieces of one view."""
+SINKS_LISTED_MAX: Final = 500
+"""Runs in one answer: Proton's values hold 65,535 parts, a run has up to 70."""
 _NAMED: Final = {"name": "queue"}
 _FLAGS: Final = {**_NAMED, "if_unused": "if-unused", "if_empty": "if-empty"}
 
@@ -289,3 +291,97 @@ class ViewEdgesRequest(QueueRequest[ViewEdges], frozen=True):
     ROUTES: ClassVar = (route("GET /queues/:queue/view"),)
     states: tuple[str, ...] = ("",)
     pieces: Annotated[int, msgspec.Meta(ge=1, le=EDGES_MAX)] = 1
+
+
+class ReleaseRelayRequest(QueueRequest[int], frozen=True):
+    """Make ready what a queue keeps for a shovel or link that is away; return how much.
+
+    What it had published without a confirm may be at its destination, too, and is then in the world
+    twice: so it is for one that does not come back. 0: the queue keeps nothing for that name.
+    Answer: MessagesCounted; 404; 409 while it is connected (`queue.relay_commands.ReleaseRelay`).
+
+    relay  as `QueueInfo.relays` names it; it may be longer than other names
+    """
+
+    ROUTES: ClassVar = (route("POST /queues/:queue/relays/release"),)
+    relay: Any = ""
+
+    def checked(self) -> Self:
+        """See the base class."""
+        if not isinstance(self.relay, str) or not self.relay:
+            raise InvalidArgument("relay: a string is expected, its name as the queue shows it")
+        return self
+
+
+# ------------------------------------------------------------------ sinks
+
+
+class SinkInfo(msgspec.Struct, frozen=True):
+    """One run of a sink as a queue remembers it.
+
+    sink, run        a streaming query's id, each, unless its options sinkId and runId say otherwise
+    epoch            the highest of a driver that this queue has met
+    last_batch       -1: none was published into this queue
+    batches          (batch, messages) of the latest ones published, of which a repeat is recognised
+    stages           attempts at partitions that are staged
+    messages_staged  of these attempts, with those of repeats, which are counted and not kept
+    expires_at       when it is forgotten unless it writes before (sinkExpires), in milliseconds
+                     since the epoch; 0: not by itself
+    expires_in_ms    the same by the leader's clock; None: not by itself, or see `ReaderInfo`
+    """
+
+    sink: str
+    run: str
+    epoch: int
+    last_batch: int
+    batches: tuple[tuple[int, int], ...]
+    stages: int
+    messages_staged: int
+    expires_at: int
+    expires_in_ms: int | None = None
+
+
+class SinksInfo(msgspec.Struct, frozen=True):
+    """Runs of sinks of a queue, the ones that published last first; total: how many there are."""
+
+    total: int
+    runs: tuple[SinkInfo, ...]
+
+
+class ForgottenSink(msgspec.Struct, frozen=True):
+    """How many runs of a sink a queue has forgotten, and staged messages dropped with them."""
+
+    runs: Number
+    messages_staged: Number
+
+
+class ListSinksRequest(QueueRequest[SinksInfo], frozen=True):
+    """Return what a queue remembers of sinks, those that published into it last first; 404.
+
+    Answer: SinksInfo.
+
+    sink, run  only those of that name; "": all
+    count      of runs
+    """
+
+    ROUTES: ClassVar = (route("GET /queues/:queue/sinks"),)
+    sink: str = ""
+    run: str = ""
+    count: Annotated[int, msgspec.Meta(ge=1, le=SINKS_LISTED_MAX)] = SINKS_LISTED_MAX
+
+
+class ForgetSinkRequest(QueueRequest[ForgottenSink], frozen=True):
+    """Have a queue forget a sink's runs: their epochs, batches and stages. Answer: ForgottenSink.
+
+    A batch that is published after that is a new run's, whatever its number: one that was published
+    before is published again. So it is for sinks that will not come back, or begin with a new
+    checkpoint. Refused: 404; 409 while attempts at a batch are staged, unless forced.
+
+    run    only this one; "": all
+    force  drop what is staged; a driver that still publishes it gets StageMissing
+    """
+
+    ROUTES: ClassVar = (route("DELETE /queues/:queue/sinks/:sink"),)
+    sink: str
+    run: str = ""
+    force: bool = False

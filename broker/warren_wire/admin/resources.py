@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
-from warren_wire.admin import (
-    bindings,
-    claims,
-    connections,
-    definitions,
-    delayed,
-    exchanges,
-    limits,
-    members,
-    overview,
-    parameters,
-    permissions,
-    policies,
-    queues,
-    relays,
-    shovels,
-    sinks,
-    statistics,
-    users,
-    vhosts,
-)
+from warren_wire import admin
 from warren_wire.admin.requests import AdminRequest, AdminRoute, Query
 from warren_wire.arguments import NAME_BYTES_MAX
 from warren_wire.errors import InvalidArgument, MethodNotAllowed, NotFound
 
+SUBJECTS: Final = tuple(
+    name for _, name, _ in iter_modules(admin.__path__) if name not in ("requests", "resources")
+)
+"""The modules of this folder with requests; the handlers are in `warren_broker.admin`'s of it."""
 REQUESTS: Final[tuple[type[AdminRequest[Any]], ...]] = tuple(
     one
-    for module in (
-        *(queues, exchanges, bindings, delayed, claims, sinks, relays, members, users, vhosts),
-        *(permissions, policies, limits, definitions, parameters, shovels, connections),
-        *(overview, statistics),
-    )
-    for one in vars(module).values()
+    for name in SUBJECTS
+    for one in vars(import_module(f"{admin.__name__}.{name}")).values()
     if isinstance(one, type) and issubclass(one, AdminRequest) and one.ROUTES
 )
 ROUTES: Final = {route.shown: (route, kind) for kind in REQUESTS for route in kind.ROUTES}

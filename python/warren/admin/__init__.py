@@ -32,9 +32,7 @@ from warren_wire.admin import (
     permissions,
     policies,
     queues,
-    relays,
     shovels,
-    sinks,
     users,
     vhosts,
 )
@@ -120,14 +118,14 @@ class ClaimCalls(AdminCalls):
 class SinkCalls(AdminCalls):
     """What queues remember of sinks."""
 
-    list = call(sinks.ListSinksRequest)
-    forget = call(sinks.ForgetSinkRequest)
+    list = call(queues.ListSinksRequest)
+    forget = call(queues.ForgetSinkRequest)
 
 
 class RelayCalls(AdminCalls):
     """What queues keep for shovels and links; they are shown with their queue."""
 
-    release = call(relays.ReleaseRelayRequest)
+    release = call(queues.ReleaseRelayRequest)
 
 
 class ExchangeCalls(AdminCalls):

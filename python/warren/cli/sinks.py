@@ -10,7 +10,7 @@ from warren.admin import Admin
 from warren.cli import output
 from warren.cli.target import Json, Queue, Uri, connect
 from warren.errors import NotFound, UsageError
-from warren_wire.admin.sinks import SinkInfo, SinksInfo
+from warren_wire.admin.queues import SinkInfo, SinksInfo
 
 sinks = typer.Typer(no_args_is_help=True, help="Show or forget sinks that publish into a queue.")
 

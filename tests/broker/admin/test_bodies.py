@@ -8,11 +8,16 @@ import pytest
 
 from warren_wire.admin.claims import GO_ON_AFTER_MAX, OpenClaimRequest, ReleaseClaimRequest
 from warren_wire.admin.delayed import EndDelayRequest
-from warren_wire.admin.queues import DeclareQueueRequest, RetryDelayedRequest, ViewEdgesRequest
-from warren_wire.admin.relays import ReleaseRelayRequest
+from warren_wire.admin.queues import (
+    DeclareQueueRequest,
+    ForgetSinkRequest,
+    ListSinksRequest,
+    ReleaseRelayRequest,
+    RetryDelayedRequest,
+    ViewEdgesRequest,
+)
 from warren_wire.admin.requests import INT64_MAX
 from warren_wire.admin.resources import parse_request
-from warren_wire.admin.sinks import ForgetSinkRequest, ListSinksRequest
 from warren_wire.arguments import DURATION_MS_MAX
 from warren_wire.errors import InvalidArgument
 

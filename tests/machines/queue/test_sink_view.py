@@ -6,7 +6,7 @@ from tests.machines.queue.stages import Stages
 from tests.machines.queue.world import Queue
 from warren_machines.queue import commands
 from warren_machines.queue.view import sinks_of
-from warren_wire.admin.sinks import SINKS_LISTED_MAX
+from warren_wire.admin.queues import SINKS_LISTED_MAX
 
 
 def publish(queue: Queue, sink: str, run: str, batch: int, messages: int) -> None:
