@@ -55,8 +55,10 @@ class ReaderStep:
     """What a driver asks of one reader at once, see `take_steps`.
 
     settles  settle all claims up to this number; 0: none
-    opens    then open this claim, with the limits of `ClaimReader.open`; 0: none
-    ahead    see `ClaimReader.open_ahead`
+    opens    then open this claim, with the limits of `ClaimReader.open`; 0: none. It is the last
+             settled + 1, or with `ahead` the one after it, while that one is open
+    ahead    open it only if it is full: unless so many messages, or so many bytes, are ready, it
+             is answered and not open
     """
 
     queue: str
@@ -136,32 +138,28 @@ class ClaimReader(AdminCalls):
         """
         return self.ask(self._opening(number, max_messages, max_bytes, ttl_ms, keep_empty))
 
-    def settle_and_open(
-        self, number: int, *, max_messages: int, max_bytes: int, ttl_ms: int = 0
-    ) -> tuple[int, Claim | None]:
-        """Settle all claims before `number`, then open that one, in one round trip.
+    def step(
+        self,
+        *,
+        settles: int = 0,
+        opens: int = 0,
+        max_messages: int = 0,
+        max_bytes: int = 0,
+        ttl_ms: int = 0,
+        ahead: bool = False,
+    ) -> StepTaken:
+        """Settle claims, then open the next one, in one round trip, see `ReaderStep`.
 
         Where the queue's leader gets both at once they are one entry of its log.
 
-        returns  the number of messages settled; the claim, see `open`. None: that was refused, and
-                 `open` says why: nothing, or a node that carried it out before the settlement
-        raises   as `settle`; claim `number` is not open then, unless it was before
+        raises  as `settle`; claim `opens` is not open then, unless it was before
         """
-        return self._step(number - 1, number, max_messages, max_bytes, ttl_ms, False)
-
-    def open_ahead(
-        self, number: int, *, settles: int, max_messages: int, max_bytes: int, ttl_ms: int = 0
-    ) -> tuple[int, Claim | None]:
-        """Open claim `number` while the one before it is open, if it is full.
-
-        In one round trip with the settlement of all claims up to `settles`; 0: none is settled.
-
-        number   the last settled + 1, or the one after it while that one is open; 0: none is opened
-        returns  the number of messages settled; the claim: not open unless so many messages, or so
-                 many bytes, are ready. None: that was refused
-        raises   as `settle`
-        """
-        return self._step(settles, number, max_messages, max_bytes, ttl_ms, True)
+        asked = (settles, opens, max_messages, max_bytes, ttl_ms, ahead)
+        step = ReaderStep(self.queue, self.reader, self.registered_epoch(), *asked)
+        (taken,) = take_steps(self.connection, [step])
+        if isinstance(taken, WarrenError):
+            raise taken
+        return taken
 
     def withdraw(self, number: int) -> int:
         """Give the messages of a claim back that was opened ahead; no delivery counts as failed.
@@ -171,22 +169,6 @@ class ClaimReader(AdminCalls):
         returns  the number of messages that were in the claim
         """
         return self._give_up(number, "withdraw", in_row_max=1, drop=False)
-
-    def _step(
-        self,
-        settles: int,
-        opens: int,
-        max_messages: int,
-        max_bytes: int,
-        ttl_ms: int,
-        ahead: bool,
-    ) -> tuple[int, Claim | None]:
-        asked = (settles, opens, max_messages, max_bytes, ttl_ms, ahead)
-        step = ReaderStep(self.queue, self.reader, self.registered_epoch(), *asked)
-        (taken,) = take_steps(self.connection, [step])
-        if isinstance(taken, WarrenError):
-            raise taken
-        return taken.messages, taken.claim
 
     def fetch(self, number: int, first: int, last: int) -> Iterator[FetchedBlock]:
         """See `fetch_claim`."""
@@ -272,7 +254,7 @@ class ClaimReader(AdminCalls):
 def take_steps(
     connection: Connection, steps: Sequence[ReaderStep]
 ) -> list[StepTaken | WarrenError]:
-    """Settle and open claims of several readers in one round trip, see `settle_and_open`.
+    """Settle and open claims of several readers in one round trip, see `ClaimReader.step`.
 
     returns  for each what was done, or why not: claims that it would open are not open then, unless
              they were before. One that failed does not keep the others from their answers

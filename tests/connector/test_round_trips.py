@@ -123,8 +123,8 @@ def test_settling_and_opening_at_once_are_one_entry_of_the_log(cluster: LocalClu
         assert reader.open(at, max_messages=1, max_bytes=100).messages == 1
         before = admin.members.get("rounds").last_index
         for number in range(at + 1, at + batches):
-            settled, claim = reader.settle_and_open(number, max_messages=1, max_bytes=100)
-            assert claim is not None and (settled, claim.messages) == (1, 1)
+            taken = reader.step(settles=number - 1, opens=number, max_messages=1, max_bytes=100)
+            assert taken.claim is not None and (taken.messages, taken.claim.messages) == (1, 1)
         # A request that the node reads a moment after the other one is an entry of its own.
         assert admin.members.get("rounds").last_index - before < 2 * (batches - 1)
         assert reader.settle(at + batches - 1) == 1

@@ -56,6 +56,12 @@ def make_block(queue: str, *bodies: bytes) -> bytes:
     return blocks.encode(list(bodies), [b"\x00\x00"] * len(bodies), (b"", queue.encode()))
 
 
+def settle_and_open(reader: ClaimReader, number: int, **limits: int) -> tuple[int, Claim | None]:
+    """Settle what precedes a claim, and open it."""
+    taken = reader.step(settles=number - 1, opens=number, **limits)
+    return taken.messages, taken.claim
+
+
 def bodies_of(pieces) -> list[bytes]:
     """The bodies of fetched pieces."""
     found = []
@@ -191,13 +197,13 @@ def test_a_claim_is_settled_and_the_next_one_opened_in_one_round_trip(
         reader.register()
         reader.open(1, max_messages=5, max_bytes=1 << 20)
         cluster.seen.clear()
-        answers = reader.settle_and_open(2, max_messages=3, max_bytes=1 << 20)
+        answers = settle_and_open(reader, 2, max_messages=3, max_bytes=1 << 20)
         assert answers == (5, Claim(2, 3, answers[1].size_bytes, True))
         assert answers[1].size_bytes > 0
         asked = [type(request) for request in cluster.seen]
         assert asked == [claim_resource.SettleClaimsRequest, claim_resource.OpenClaimRequest]
-        assert reader.settle_and_open(3, max_messages=3, max_bytes=1 << 20)[1].messages == 1
-        assert reader.settle_and_open(4, max_messages=3, max_bytes=100) == (
+        assert settle_and_open(reader, 3, max_messages=3, max_bytes=1 << 20)[1].messages == 1
+        assert settle_and_open(reader, 4, max_messages=3, max_bytes=100) == (
             1,
             Claim(4, 0, 0, False),
         )
@@ -213,16 +219,16 @@ def test_what_is_refused_of_two_requests_at_once_is_told(
         reader.open(1, max_messages=1, max_bytes=100)
         # 1. A node submits both, and the leader changes.  2. The second one arrives first.
         cluster.refuse[claim_resource.OpenClaimRequest] += [errors.ClaimNotOpen("claim 2: not yet")]
-        assert reader.settle_and_open(2, max_messages=1, max_bytes=100) == (1, None)
+        assert settle_and_open(reader, 2, max_messages=1, max_bytes=100) == (1, None)
         assert reader.open(2, max_messages=1, max_bytes=100).messages == 1
         cluster.refuse[claim_resource.SettleClaimsRequest] += [errors.ClaimNotOpen("released")]
         with pytest.raises(ClaimLost, match="released"):
-            reader.settle_and_open(3, max_messages=1, max_bytes=100)
+            settle_and_open(reader, 3, max_messages=1, max_bytes=100)
         # A leader that is being elected is not an answer: both are repeated.
         for kind in (claim_resource.OpenClaimRequest, claim_resource.SettleClaimsRequest):
             cluster.refuse[kind] += [errors.Unavailable("no leader")]
             cluster.queues["q"].add(make_block("q", b"c"))
-        assert reader.settle_and_open(3, max_messages=1, max_bytes=100)[1].messages == 1
+        assert settle_and_open(reader, 3, max_messages=1, max_bytes=100)[1].messages == 1
 
 
 def test_more_readers_than_answers_are_stored_step_at_once(
@@ -287,7 +293,7 @@ def test_two_requests_whose_node_dies_between_them_are_made_again(cluster: FakeC
         reader = ClaimReader(connection, "q", "r")
         reader.register()
         reader.open(1, max_messages=1, max_bytes=100)
-        settled, claim = reader.settle_and_open(2, max_messages=1, max_bytes=100)
+        settled, claim = settle_and_open(reader, 2, max_messages=1, max_bytes=100)
         assert claim is not None and (settled, claim.messages) == (0, 1)
         assert [len(cluster.queues["q"].ready), len(cluster.queues["q"].claims)] == [1, 1]
     first.kill()

@@ -7,7 +7,7 @@ RabbitMQ's import lets it lack.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -182,20 +182,11 @@ INFORMATION: Final = (
     "name",
 )
 """Keys of a file that tell where it comes from."""
-_ENTRIES: Final[dict[str, type[FileObject]]] = {
-    "vhosts": VhostEntry,
-    "users": UserEntry,
-    "permissions": PermissionEntry,
-    "topic_permissions": TopicPermissionEntry,
-    "parameters": ParameterEntry,
-    "global_parameters": GlobalParameterEntry,
-    "policies": PolicyEntry,
-    "exchanges": ExchangeEntry,
-    "queues": QueueEntry,
-    "bindings": BindingEntry,
+_KEYS: Final[dict[str, frozenset[str]]] = {
+    each.name: frozenset(get_args(each.type)[0].__struct_encode_fields__)
+    for each in msgspec.structs.fields(Document)
+    if each.name in KINDS
 }
-_KEYS: Final = {kind: frozenset(entry.__struct_encode_fields__) for kind, entry in _ENTRIES.items()}
-E = TypeVar("E", bound=FileObject)
 
 
 def parse(data: bytes) -> Document:
@@ -261,7 +252,7 @@ def _check_text(found: dict[str, Any]) -> None:
 
 def _unknown(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key in found:
-        if key not in _ENTRIES and key not in INFORMATION:
+        if key not in _KEYS and key not in INFORMATION:
             yield "the file", key
     for kind, keys in _KEYS.items():
         entries = found.get(kind)

@@ -9,7 +9,7 @@ from warren.claims import Claim, ReaderStep, Registration, StepTaken
 
 
 class TwoAtOnce:
-    """`ClaimReader.settle_and_open` of a reader with `settle` and `open`."""
+    """`ClaimReader.step` of a reader with `settle` and `open`."""
 
     settle: Any
     open: Any
