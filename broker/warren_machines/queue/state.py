@@ -370,6 +370,9 @@ class QueueState:
             assert bool(backlog) == bool(order.mask >> lane & 1), (lane, order.mask)
         assert order.returned_count == length(order.all_returned()), order.returned_count
         order.returned.check()
+        if self.config.kind == "classic" and not self.config.priority_max:
+            arrivals = [run[:2] for run in order.returned]
+            assert arrivals == sorted(arrivals), arrivals
         for lane, back in order.back.items():
             back.check()
             runs = list(back)

@@ -254,7 +254,7 @@ def test_blocks_that_have_left_are_forgotten() -> None:
         judge(queue)
         queue.do(c.Purge())
     (one,) = queue.state.filters
-    assert one._size() <= filters_module._SWEEP_MIN + 1
+    assert one._size <= filters_module._SWEEP_MIN + 1
     assert not one.dump(queue.state.contents)
 
 

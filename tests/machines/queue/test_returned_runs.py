@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warren_machines.queue.ready import leaves
 from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, LEAVES_UNPACKED_MAX
 from warren_machines.queue.ready.ranges import Run
 from warren_machines.queue.ready.returned_runs import ReturnedRuns
@@ -134,3 +137,58 @@ def test_what_an_older_snapshot_has_is_loaded_run_by_run() -> None:
     packed.extend(runs)
     packed.check()
     assert list(packed) == runs
+
+
+class Told:
+    """Stands in for a filter: `last` digits of the matching entries."""
+
+    def __init__(self, number: int, last: str, judged: int) -> None:
+        self.id = number
+        self.last = last
+        self.judged = judged
+
+    def matching(self, index: int, first: int, last: int) -> tuple[int, int] | None:
+        found = [at for at in range(first, last + 1) if str(index + at)[-1] in self.last]
+        return (found[0], found[0]) if found else None
+
+
+def first_match(runs: ReturnedRuns, wanted: Told) -> Any:
+    """What `find` is to return, without its place."""
+    for index, first, last, failed, acquired in runs:
+        if index > wanted.judged:
+            return index
+        if (found := wanted.matching(index, first, last)) is not None:
+            return (index, *found, failed, acquired)
+    return None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_filters_find_what_a_look_at_all_runs_finds(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaves, "LEAVES_UNPACKED_MAX", 2)
+    draw, runs = Random(seed), ReturnedRuns()
+    filters: list[Any] = [Told(at, last, 300) for at, last in enumerate(("1", "05", ""))]
+    come = runs.append if seed % 3 else runs.insert
+    for number in range(draw.choice([0, 600, 2_500])):
+        come((draw.randrange(1, 300), number % 2, number % 2, number, draw.randrange(2)))
+    for number in range(400):
+        wanted, index = draw.choice(filters), draw.randrange(1, 400 + number)
+        match draw.randrange(6):
+            case 0 | 1:
+                come((index, 3 * number, 3 * number + draw.randrange(3), 0, 1))
+            case 2 if runs:
+                runs.take(1)
+            case 3:
+                wanted.judged += draw.randrange(5)
+            case 4 if seed % 2:
+                runs = ReturnedRuns(runs.dump())
+                come = runs.append if seed % 3 else runs.insert
+        for one in filters:
+            found = runs.find(one)
+            place = found if found is None or isinstance(found, int) else found[1]
+            assert place == first_match(runs, one)
+        found = runs.find(wanted)
+        if isinstance(found, tuple) and draw.random() < 0.5:
+            runs.cut(found[0], *found[1][1:3])
+    runs.check()

@@ -17,10 +17,14 @@ from warren_machines.queue import commands as c
 from warren_machines.queue.commands import Modify
 from warren_machines.queue.deduplication import NumberSet, SeenIds
 from warren_machines.queue.delayed.delay_commands import EnqueueDelayed
+from warren_machines.queue.filters.filter_commands import Judged
+from warren_machines.queue.filters.filters import Filter
 from warren_machines.queue.ready import block_index, leaves
+from warren_machines.queue.ready.block_index import BlockIndex, Shape
 from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, LEAVES_UNPACKED_MAX
 from warren_machines.queue.ready.returned_runs import ReturnedRuns
 from warren_machines.queue.relays.relay_state import Origins
+from warren_raft.index_set import PAGE
 
 SUM = 2.5
 """More than a sum grows when all is doubled, less than a product."""
@@ -249,6 +253,64 @@ def test_floors_of_relays_rise_without_the_numbers_above() -> None:
     origins.accept(7, 0, numbers_with_gaps(4_000, 0), 1)
     assert lines(lambda: origins.accept(7, 10, [], 1)) < 100
     origins.check()
+
+
+def judged(matches: Callable[[int], bool], to: int) -> Filter:
+    """A filter that has judged blocks of one message."""
+    one = Filter(1, b"", 0, 0)
+    contents = BlockIndex()
+    for index in range(1, to + 1):
+        contents.add(index, Shape(1, ((0, 0),), 1, 1))
+    one.learn(Judged(1, 0, to, tuple(filter(matches, range(1, to + 1)))), contents)
+    return one
+
+
+def test_a_filter_looks_once_at_what_came_back() -> None:
+    """Before: from the first of 512 runs on for each message that it took."""
+
+    def taking(count: int) -> Prepared:
+        wanted, runs = judged(lambda index: index > count // 2, count), ReturnedRuns()
+        for index in range(1, count + 1):
+            runs.append((index, 0, 0, 0, 1))
+
+        def take() -> None:
+            while (found := runs.find(wanted)) is not None:
+                assert not isinstance(found, int)
+                runs.cut(found[0], *found[1][1:3])
+
+        return take
+
+    assert growth(taking, 200) < SUM
+
+
+def test_a_judgement_unpacks_each_page_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before: for each block that matches."""
+    contents = BlockIndex()
+    blocks = 4 * PAGE
+    for index in range(1, blocks):
+        contents.add(index, Shape(1, ((0, 0),), 1, 1))
+    loaded = BlockIndex()
+    loaded.load(contents.dump())
+    unpacked = Counted(monkeypatch, block_index, "unpack")
+    decoded = Counted(monkeypatch, block_index, "page_blocks")
+    one = Filter(1, b"", 0, 0)
+    one.learn(Judged(1, 0, blocks, tuple(range(1, blocks, 2))), loaded)
+    assert unpacked.calls + decoded.calls <= 2 * 4
+    one.check()
+
+
+def test_a_judgement_does_not_visit_what_was_judged_before() -> None:
+    contents = BlockIndex()
+    for index in range(1, 8 * PAGE):
+        contents.add(index, Shape(1, ((0, 0),), 1, 1))
+
+    def learning(pages: int) -> Prepared:
+        one = Filter(1, b"", 0, 0)
+        one.learn(Judged(1, 0, pages * PAGE, tuple(range(1, pages * PAGE))), contents)
+        one.sweep(contents)
+        return lambda: one.learn(Judged(1, pages * PAGE, pages * PAGE + 1), contents)
+
+    assert lines(learning(2)) == lines(learning(7))
 
 
 def relayed(count: int) -> Queue:

@@ -43,10 +43,10 @@ class Filter:
     users   consumers that have it
     parked  (uplink, consumer) of those that could be served and found nothing, in turn
 
-    Invariant: a part has a bit set, and its block none in `whole`
+    Invariants: a part has a bit set, and its block none in `whole`; `_size` counts pages and parts
     """
 
-    __slots__ = ("_pages", "_swept", "goal", "id", "judged", "parked", "text", "users")
+    __slots__ = ("_pages", "_size", "_swept", "goal", "id", "judged", "parked", "text", "users")
 
     def __init__(self, number: int, text: bytes, judged: int, goal: int) -> None:
         self.id = number
@@ -56,7 +56,7 @@ class Filter:
         self.users = 0
         self.parked: dict[tuple[int, int], None] = {}
         self._pages: dict[int, _Page] = {}
-        self._swept = 0
+        self._size = self._swept = 0
 
     # ------------------------------------------------------------ questions
 
@@ -95,20 +95,19 @@ class Filter:
         for index, data in said.parts:
             bits = int.from_bytes(data, "little")
             if bits and contents.has(index):
-                self._page(index).parts[index] = bits
-        size = self._size()
-        if size > 2 * self._swept + _SWEEP_MIN:
+                parts = self._page(index).parts
+                self._size += index not in parts
+                parts[index] = bits
+        if self._size > 2 * self._swept + _SWEEP_MIN:
             self.sweep(contents)
-            self._swept = self._size()
+            self._swept = self._size
 
     def _page(self, index: int) -> _Page:
         page = self._pages.get(index >> PAGE_BITS)
         if page is None:
             page = self._pages[index >> PAGE_BITS] = _Page()
+            self._size += 1
         return page
-
-    def _size(self) -> int:
-        return len(self._pages) + sum(len(page.parts) for page in self._pages.values())
 
     def sweep(self, contents: BlockIndex) -> None:
         """Forget the blocks that have left the queue; not observable but in memory."""
@@ -119,6 +118,10 @@ class Filter:
                 page.parts = {index: page.parts[index] for index in live if index in page.parts}
             if not page.whole and not page.parts:
                 del self._pages[number]
+        self._size = self._counted()
+
+    def _counted(self) -> int:
+        return len(self._pages) + sum(len(page.parts) for page in self._pages.values())
 
     # ------------------------------------------------------------ snapshots
 
@@ -139,9 +142,11 @@ class Filter:
             page = self._pages[number] = _Page()
             page.whole = int.from_bytes(whole, "little")
             page.parts = {index: int.from_bytes(bits, "little") for index, bits in parts}
+        self._size = self._counted()
 
     def check(self) -> None:
-        """Assert the invariant."""
+        """Assert the invariants."""
+        assert self._size == self._counted(), (self.id, self._size)
         for number, page in self._pages.items():
             for index, bits in page.parts.items():
                 assert bits and index >> PAGE_BITS == number, (self.id, index)

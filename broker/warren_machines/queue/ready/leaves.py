@@ -54,16 +54,17 @@ class Leaf:
     """Neighbouring rows: either `rows`, or `packed` of them. key: of its first row.
 
     added    rows that came to it while it was packed, in any order
-    without  numbers of filters that are known to match nothing here (`returned_runs`)
+    passed   number of a filter to (rows before which nothing matches it, entry of the row there
+             that had not been judged or 0), see `returned_runs`
     """
 
-    __slots__ = ("added", "key", "packed", "rows", "without")
+    __slots__ = ("added", "key", "packed", "passed", "rows")
 
     def __init__(self, rows: list[Row] | None, packed: bytes = b"") -> None:
         self.rows = rows
         self.packed = packed
         self.added: list[Row] = []
-        self.without: set[int] | None = None
+        self.passed: dict[int, tuple[int, int]] = {}
         if rows is not None:
             self.key: tuple[int, ...] = rows[0]
         else:
@@ -75,7 +76,7 @@ class Leaf:
 
     def add(self, row: Row) -> bool:
         """Add a row at its place, if the leaf is packed and has room; return whether it was."""
-        if self.rows is not None or count_of(self.packed) + len(self.added) >= LEAF_ROWS_MAX:
+        if self.rows is not None or self.count() >= LEAF_ROWS_MAX:
             return False
         self.added.append(row)
         if row < self.key:
@@ -83,6 +84,12 @@ class Leaf:
         if len(self.added) >= ADDED_MAX:
             self.packed, self.added = encode_leaf(self.read()), []
         return True
+
+    def count(self) -> int:
+        """Return how many rows it has."""
+        if self.rows is not None:
+            return len(self.rows)
+        return count_of(self.packed) + len(self.added)
 
     def last_key(self) -> int:
         """Return the key of its last row."""

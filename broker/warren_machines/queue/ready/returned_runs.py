@@ -9,12 +9,15 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-from warren_machines.queue.filters.filters import Filter
+from warren_machines.queue.filters.filters import FILTERS_MAX, Filter
 from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, Leaf, Row, Unpacked
 from warren_machines.queue.ready.ranges import Run
 
 _KEY = 0
 """The first column of every row: the order is that of the list."""
+
+
+_FROM_FIRST = (0, 0)
 
 
 class ReturnedRuns:
@@ -43,12 +46,12 @@ class ReturnedRuns:
             self._insert_leaf(0, [(_KEY, *run)])
             return
         leaf = self.leaves[-1]
-        leaf.without = None
         rows = self._rows(leaf)
         _, index_before, first_before, last_before, *counts = rows[-1]
         if index_before == index and last_before + 1 == first and counts == [failed, acquired]:
             rows[-1] = (_KEY, index, first_before, last, failed, acquired)
             leaf.key = rows[0]
+            _look_again(leaf, len(rows) - 1)
         elif len(rows) < LEAF_ROWS_MAX:
             rows.append((_KEY, *run))
         else:
@@ -70,14 +73,17 @@ class ReturnedRuns:
             return
         at = max(0, bisect_right(leaves, place, key=lambda leaf: leaf.key[:3]) - 1)
         leaf = leaves[at]
-        leaf.without = None
         if leaf.add((_KEY, *run)):
+            leaf.passed = {}
             return
         rows = self._rows(leaf)
-        rows.insert(bisect_left(rows, place), (_KEY, *run))
+        row = bisect_left(rows, place)
+        rows.insert(row, (_KEY, *run))
+        _look_again(leaf, row)
         if len(rows) > LEAF_ROWS_MAX:
             upper = rows[LEAF_ROWS_MAX // 2 :]
             del rows[LEAF_ROWS_MAX // 2 :]
+            leaf.passed = {}
             self._insert_leaf(at + 1, upper)
         leaf.key = rows[0]
 
@@ -104,6 +110,7 @@ class ReturnedRuns:
             last = first + count - 1
         else:
             del rows[0]
+            _replaced(leaf, 0, 0)
             if rows:
                 leaf.key = rows[0]
             else:
@@ -117,15 +124,22 @@ class ReturnedRuns:
         An integer is the entry of a message before any match that has not been judged.
         """
         for at, leaf in enumerate(self.leaves):
-            if leaf.without is not None and wanted.id in leaf.without:
+            begin, waits_for = leaf.passed.get(wanted.id, _FROM_FIRST)
+            if waits_for > wanted.judged:
+                return waits_for
+            if begin >= leaf.count():
                 continue
-            for row, (_, index, first, last, failed, acquired) in enumerate(leaf.read()):
+            rows = leaf.read()
+            for row in range(begin, len(rows)):
+                _, index, first, last, failed, acquired = rows[row]
                 if index > wanted.judged:
+                    _pass(leaf, wanted.id, row, index)
                     return index
                 found = wanted.matching(index, first, last)
                 if found is not None:
+                    _pass(leaf, wanted.id, row)
                     return (at, row), (index, *found, failed, acquired)
-            leaf.without = {*(leaf.without or ()), wanted.id}
+            _pass(leaf, wanted.id, len(rows))
         return None
 
     def cut(self, place: tuple[int, int], first: int, last: int) -> None:
@@ -141,6 +155,7 @@ class ReturnedRuns:
         if last < high:
             rest.append((key, index, last + 1, high, failed, acquired))
         rows[row : row + 1] = rest
+        _replaced(leaf, row, len(rest))
         if not rows:
             self._unpacked.drop(leaf)
             del self.leaves[at]
@@ -148,6 +163,7 @@ class ReturnedRuns:
         if len(rows) > LEAF_ROWS_MAX:
             upper = rows[LEAF_ROWS_MAX // 2 :]
             del rows[LEAF_ROWS_MAX // 2 :]
+            leaf.passed = {}
             self._insert_leaf(at + 1, upper)
         leaf.key = rows[0]
 
@@ -169,3 +185,26 @@ class ReturnedRuns:
         for leaf in self.leaves:
             rows = self._unpacked.check(leaf)
             assert all(row[0] == _KEY and row[2] <= row[3] for row in rows), rows
+
+
+def _pass(leaf: Leaf, number: int, row: int, waits_for: int = 0) -> None:
+    """Note that nothing before a row matches a filter, and the entry there if it is not judged."""
+    if len(leaf.passed) > FILTERS_MAX:
+        leaf.passed = {}  # most of these filters are no more
+    leaf.passed[number] = row, waits_for
+
+
+def _look_again(leaf: Leaf, row: int) -> None:
+    """Note that a row is new, or has more messages than before."""
+    for number, (begin, _) in leaf.passed.items():
+        if begin >= row:
+            leaf.passed[number] = row, 0
+
+
+def _replaced(leaf: Leaf, row: int, rows: int) -> None:
+    """Note that there are none, one or two rows of what is left of a row."""
+    for number, (begin, waits_for) in leaf.passed.items():
+        if begin > row:
+            leaf.passed[number] = begin + rows - 1, waits_for
+        elif begin == row:
+            leaf.passed[number] = row, 0
