@@ -56,7 +56,6 @@ CONNECTION_SAMPLES_MAX: Final = 60_000
 """Those of all connections, 2.9 MB."""
 CHANNEL_SAMPLES_MAX: Final = 60_000
 """Those of all channels, 7.2 MB."""
-NO_RATES: Final = (0.0,) * (len(COUNTED) + len(LENGTHS))
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 

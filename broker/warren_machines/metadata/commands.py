@@ -7,7 +7,9 @@ command is applied.
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -330,37 +332,19 @@ class ImportDefinitions(MetadataCommand, frozen=True, array_like=True, tag="impo
     first: bool = False
 
 
-AnyCommand: TypeAlias = (
-    Bootstrap
-    | NodeStarted
-    | Barrier
-    | AddVhost
-    | DeleteVhost
-    | PutUser
-    | DeleteUser
-    | PutGrant
-    | DeleteGrant
-    | DeclareExchange
-    | DeleteExchange
-    | Bind
-    | Unbind
-    | DeclareQueue
-    | DeleteQueue
-    | PutVhost
-    | OwnerGone
-    | JoinNode
-    | SetDrained
-    | ForgetNode
-    | RemoveNode
-    | ChangeMembers
-    | Left
-    | SetPolicy
-    | ClearPolicy
-    | ChangeLimits
-    | PutParameter
-    | DeleteParameter
-    | ImportDefinitions
-)
+if TYPE_CHECKING:
+    AnyCommand: TypeAlias = MetadataCommand
+else:  # what a submission is decoded as: every command that is no base of others
+    AnyCommand = reduce(
+        or_,
+        (
+            kind
+            for kind in list(vars().values())
+            if isinstance(kind, type)
+            and issubclass(kind, MetadataCommand)
+            and not kind.__subclasses__()
+        ),
+    )
 
 
 class MetadataSubmission(msgspec.Struct, frozen=True, array_like=True):

@@ -9,7 +9,6 @@ from warren_wire.queue_values.command_base import QueueCommand
 Way: TypeAlias = Literal["divide", "reject", "release"]
 """What becomes of a batch that fails."""
 AnyWay: TypeAlias = Literal["divide", "reject", "release", "withdraw"]
-Origin: TypeAlias = Literal[0, 1, 2]
 UNDIVIDED: Final = 0
 HALF: Final = 1
 ALONE: Final = 2

@@ -238,7 +238,7 @@ def test_two_hash_seeds_give_one_digest() -> None:
     root = Path(__file__).resolve().parents[3]
     path = os.pathsep.join(str(root / part) for part in ("raft", "broker", "tests"))
     code = (
-        "from broker.metadata.test_determinism import digest\n"
+        "from machines.metadata.test_determinism import digest\n"
         "print([digest(seed) for seed in range(3)])"
     )
     outputs = {

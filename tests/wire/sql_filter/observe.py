@@ -1,6 +1,6 @@
 """Ask RabbitMQ what its filters of streams say of MESSAGES, and write observed.json.
 
-`python3 -m broker.sql_filter.observe` in tests/, as root on Debian: see `build.py differ`.
+`python3 -m wire.sql_filter.observe` in tests/, as root on Debian: see `build.py differ`.
 """
 
 from __future__ import annotations
