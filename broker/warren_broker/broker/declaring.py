@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TypeAlias
 
+from warren_broker.access.requests import QueueDeclareRequest
 from warren_broker.broker.broker import Broker
 from warren_machines.metadata.commands import QueueIs
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import StatReply
 from warren_wire import errors
+from warren_wire.admin.queues import DeclareQueueRequest
 
 EMPTY = StatReply(0, 0, 0, 0, 0, 0, 0, 0, (), ())
 """The counts of a new queue."""
@@ -19,28 +21,8 @@ DELETIONS_MAX = 10
 """Deletions of the queue during one declaration after which that is refused."""
 
 
-class Declaration(Protocol):
-    """The queue's properties in the requests of both protocols."""
-
-    @property
-    def name(self) -> str:
-        """The queue's name."""
-
-    @property
-    def durable(self) -> bool:
-        """Whether it survives a stop of its node."""
-
-    @property
-    def exclusive(self) -> bool:
-        """Whether it belongs to the connection alone."""
-
-    @property
-    def auto_delete(self) -> bool:
-        """Whether it is deleted with its last consumer."""
-
-    @property
-    def arguments(self) -> Mapping[str, Any]:
-        """The arguments given by the client."""
+Declaration: TypeAlias = QueueDeclareRequest | DeclareQueueRequest
+"""Have the queue's properties by the same names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from warren_broker.access.token_rights import TokenRights
 from warren_broker.settings.token_settings import TokenSettings
 from warren_broker.tokens.key_fetch import KeyFetch, key_fetch
 from warren_broker.tokens.token_check import TokenChecker, TokenRefused, is_token
 from warren_broker.tokens.token_keys import keys_of_files
-from warren_raft.runtime.loop import Loop
+from warren_raft.runtime.loop import Clock, Loop
 
 log = logging.getLogger(__name__)
 Found: TypeAlias = Callable[[TokenRights | None], None]
-
-
-class EpochClock(Protocol):
-    """A clock that says the time of day."""
-
-    def epoch_ms(self) -> int:
-        """Return milliseconds since 1970."""
 
 
 class TokenLogins:
@@ -30,7 +23,7 @@ class TokenLogins:
     fetch  None: the issuer is not asked for keys
     """
 
-    def __init__(self, checker: TokenChecker, fetch: KeyFetch | None, clock: EpochClock) -> None:
+    def __init__(self, checker: TokenChecker, fetch: KeyFetch | None, clock: Clock) -> None:
         self._checker = checker
         self._fetch = fetch
         self._clock = clock

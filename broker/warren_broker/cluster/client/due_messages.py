@@ -6,13 +6,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.forwarding import Fate, Forwarding, due, restored
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.routed_runs import QueuePart
+from warren_broker.cluster.ids import Ids
 from warren_machines.metadata.exchange_types import DELAYED_MESSAGE
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import Checkout, Delivery, Return, Settle, rest_of
@@ -28,16 +29,6 @@ REFUSED_LOG_MS: Final = 60_000
 """Interval between log lines about refused messages of one exchange."""
 
 
-class Numbers(Protocol):
-    """Gives out the numbers of sessions and consumers."""
-
-    def session(self) -> int:
-        """Return the number of a new session."""
-
-    def consumer(self) -> int:
-        """Return the number of a new consumer."""
-
-
 class DueMessages:
     """Consumes the stores of delayed messages that are led here.
 
@@ -45,7 +36,7 @@ class DueMessages:
     """
 
     def __init__(
-        self, queues: QueueClients, consuming: Consumers, publishing: Publisher, numbers: Numbers
+        self, queues: QueueClients, consuming: Consumers, publishing: Publisher, numbers: Ids
     ) -> None:
         self._queues = queues
         self._consuming = consuming
