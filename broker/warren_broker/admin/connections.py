@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from warren_broker.admin.caller import PERFORMED, Answer, Asker
-from warren_broker.cluster.connections import ChosenConnections, ChosenConsumers
 from warren_wire import errors
 from warren_wire.admin import connections as m
 from warren_wire.admin.connections import ConnectionInfo, ConsumerInfo
@@ -29,9 +30,7 @@ def _list(asker: Asker, request: m.ListConnectionsRequest, answer: Answer) -> No
         what, less = "connections and channels", "one user's or vhost's"
         answer(asker.listed(found, CONNECTIONS_LISTED_MAX, what, less, True, count))
 
-    asked = (request.vhost, user, request.name, request.channels, request.samples)
-    chosen = ChosenConnections(*asked)
-    asker.broker.connections.survey(chosen, asker.guard(listed))
+    asker.broker.connections.survey(replace(request, user=user), asker.guard(listed))
 
 
 def _consumers(asker: Asker, request: m.ListConsumersRequest, answer: Answer) -> None:
@@ -47,8 +46,7 @@ def _consumers(asker: Asker, request: m.ListConsumersRequest, answer: Answer) ->
         most, less = CONNECTIONS_LISTED_MAX, "one vhost's or queue's"
         answer(asker.listed(found, most, "consumers", less, parts_only=True))
 
-    chosen = ChosenConsumers(vhost, user, request.queue)
-    asker.broker.connections.consumers(chosen, asker.guard(listed))
+    asker.broker.connections.consumers(vhost, user, request.queue, asker.guard(listed))
 
 
 def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> None:
@@ -70,4 +68,5 @@ def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> Non
         closed = asker.guard(lambda: answer(PERFORMED))
         asker.broker.connections.close(request.name, request.reason, closed)
 
-    asker.broker.connections.survey(ChosenConnections(name=request.name), asker.guard(found))
+    named = m.ListConnectionsRequest(name=request.name)
+    asker.broker.connections.survey(named, asker.guard(found))

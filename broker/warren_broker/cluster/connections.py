@@ -16,7 +16,13 @@ from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import NodeTotalsReader
 from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.survey import Answers, Survey
-from warren_wire.admin.connections import SINGLE_ACTIVE, WAITING, ConnectionInfo, ConsumerInfo
+from warren_wire.admin.connections import (
+    SINGLE_ACTIVE,
+    WAITING,
+    ConnectionInfo,
+    ConsumerInfo,
+    ListConnectionsRequest,
+)
 from warren_wire.admin.overview import NodeTotals
 from warren_wire.admin.statistics import QueueStatistics
 
@@ -40,30 +46,6 @@ class DescribedClient(CountedClient, Protocol):
 
     def shut_down(self, reason: str) -> None:
         """Close the connection with the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenConnections:
-    """Which connections are asked for, "": of any.
-
-    channels  with those that they have open
-    samples   with those that their nodes have kept
-    """
-
-    vhost: str = ""
-    user: str = ""
-    name: str = ""
-    channels: bool = False
-    samples: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenConsumers:
-    """Which consumers are asked for, "": of any."""
-
-    vhost: str = ""
-    user: str = ""
-    queue: str = ""
 
 
 @dataclass(eq=False, repr=False)
@@ -93,31 +75,32 @@ class Connections:
         self.clients.pop(number, None)
 
     def survey(
-        self, chosen: ChosenConnections, answer: Callable[[list[ConnectionInfo]], None]
+        self, chosen: ListConnectionsRequest, answer: Callable[[list[ConnectionInfo]], None]
     ) -> None:
         """Answer the connections to the nodes within reach, by name."""
+        named = (chosen.vhost, chosen.user, chosen.name, chosen.channels, "")
+        asked = messages.AskConnections(0, *named, samples=chosen.samples)
 
         def told(answers: Answers) -> None:
-            found = [*self._here(chosen)]
+            found = [*self._here(asked)]
             found += [one for of in answers.values() for one in of.connections]
             found.sort(key=lambda one: (one.name, one.node))
             answer(found)
 
-        asked = (chosen.vhost, chosen.user, chosen.name, chosen.channels, "", False, "")
-        samples = (False, False, chosen.samples)
-        self._survey.ask(self.definitions.within_reach(), told, *asked, *samples)
+        self._ask(asked, told)
 
     def consumers(
-        self, chosen: ChosenConsumers, answer: Callable[[list[ConsumerInfo]], None]
+        self, vhost: str, user: str, queue: str, answer: Callable[[list[ConsumerInfo]], None]
     ) -> None:
         """Answer the consumers on the nodes within reach, by queue, connection, channel and tag.
 
-        What is on a node the node knows; the active one of several is known where the queue is led.
+        They are those of that vhost, user and queue; "": of any. What is on a node the node knows;
+        the active one of several is known where the queue is led.
         """
 
         def told(answers: Answers) -> None:
-            active = {*self._active_here(chosen)}
-            known = self._consumers_here(chosen)
+            active = {*self._active_here(asked)}
+            known = self._consumers_here(asked)
             for node in sorted(answers):
                 active.update(answers[node].active)
                 known += answers[node].consumers
@@ -131,8 +114,13 @@ class Connections:
             )
             answer(found)
 
-        asked = (chosen.vhost, chosen.user, "", False, "", True, chosen.queue)
-        self._survey.ask(self.definitions.within_reach(), told, *asked)
+        asked = messages.AskConnections(0, vhost, user, "", False, "", consumers=True, queue=queue)
+        self._ask(asked, told)
+
+    def _ask(self, asked: messages.AskConnections, told: Callable[[Answers], None]) -> None:
+        """Ask the nodes within reach; the question is numbered then."""
+        _, *fields = msgspec.structs.astuple(asked)
+        self._survey.ask(self.definitions.within_reach(), told, *fields)
 
     def _judged(
         self, known: KnownConsumer, active: set[tuple[int, str | None, int]]
@@ -145,7 +133,7 @@ class Connections:
         status = SINGLE_ACTIVE if is_active else WAITING
         return msgspec.structs.replace(info, active=is_active, activity_status=status)
 
-    def _consumers_here(self, chosen: ChosenConsumers) -> list[KnownConsumer]:
+    def _consumers_here(self, chosen: messages.AskConnections) -> list[KnownConsumer]:
         return [
             known
             for client in [*self.clients.values()]
@@ -155,7 +143,7 @@ class Connections:
             and chosen.queue in ("", known[2].queue)
         ]
 
-    def _active_here(self, chosen: ChosenConsumers) -> list[tuple[int, int, int]]:
+    def _active_here(self, chosen: messages.AskConnections) -> list[tuple[int, int, int]]:
         """Return the single active consumers of the queues led here: group, uplink, number."""
         host, found = self.cluster.host, []
         for group, queue in self.definitions.state.groups.items():
@@ -178,8 +166,7 @@ class Connections:
                 others = [one.totals for one in answers.values() if one.totals is not None]
                 answer(sorted([own, *others], key=lambda one: one.node))
 
-            asked = ("", "", "", False, "", False, "", True)
-            self._survey.ask(self.definitions.within_reach(), told, *asked)
+            self._ask(messages.AskConnections(0, "", "", "", False, "", totals=True), told)
 
         self.own_totals.read(read)
 
@@ -208,8 +195,8 @@ class Connections:
                     found[one.name] = one if known is None else known.plus(one)
             answer([found[name] for name in sorted(found)])
 
-        asked = (vhost, "", "", False, "", False, queue, False, not counted, samples, counted)
-        self._survey.ask(self.definitions.within_reach(), told, *asked)
+        others = (False, queue, False, not counted, samples, counted)
+        self._ask(messages.AskConnections(0, vhost, "", "", False, "", *others), told)
 
     def _statistics_here(
         self, vhost: str, queue: str, samples: bool, counted: str
@@ -227,10 +214,10 @@ class Connections:
     def close(self, name: str, reason: str, answer: Callable[[], None]) -> None:
         """Close the connection of that name, wherever it is; answer when the nodes have done so."""
         self._close(name, reason)
-        nodes = self.definitions.within_reach()
-        self._survey.ask(nodes, lambda answers: answer(), "", "", name, False, reason)
+        asked = messages.AskConnections(0, "", "", name, False, reason)
+        self._ask(asked, lambda answers: answer())
 
-    def _here(self, chosen: ChosenConnections) -> tuple[ConnectionInfo, ...]:
+    def _here(self, chosen: messages.AskConnections) -> tuple[ConnectionInfo, ...]:
         shown = [
             (number, client.described(chosen.channels))
             for number, client in [*self.clients.items()]
@@ -271,11 +258,9 @@ class Connections:
         if message.reason:
             self._close(message.name, message.reason)
         elif message.consumers:
-            chosen = ChosenConsumers(message.vhost, message.user, message.queue)
-            consumers = tuple(self._consumers_here(chosen))
-            active = tuple(self._active_here(chosen))
+            consumers = tuple(self._consumers_here(message))
+            active = tuple(self._active_here(message))
         else:
-            wanted = (message.vhost, message.user, message.name, message.channels)
-            found = self._here(ChosenConnections(*wanted, message.samples))
+            found = self._here(message)
         told = messages.ConnectionsAre(message.request, found, consumers, active)
         self.cluster.host.send(node, messages.encode(told))
