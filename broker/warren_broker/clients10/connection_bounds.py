@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -113,7 +114,7 @@ class FetchedAhead:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._asked = 0
-        self._waiting: dict[Fetcher, None] = {}
+        self._waiting: OrderedDict[Fetcher, None] = OrderedDict()
         self.held_bytes = 0
 
     def admits(self, fetcher: Fetcher, writes: bool) -> bool:
@@ -150,6 +151,5 @@ class FetchedAhead:
 
     def _serve(self) -> None:
         while self._waiting and self._has_room:
-            fetcher = next(iter(self._waiting))
-            del self._waiting[fetcher]
+            fetcher, _ = self._waiting.popitem(last=False)
             fetcher.fetch()

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,7 +80,7 @@ class _Window:
     """
 
     under_way: int = 0
-    lanes: dict[Key, deque[Delivery | Told]] = field(default_factory=dict)
+    lanes: OrderedDict[Key, deque[Delivery | Told]] = field(default_factory=OrderedDict)
     damaged: set[Key] = field(default_factory=set)
 
 

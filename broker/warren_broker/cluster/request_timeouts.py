@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 
 from warren_raft.runtime.loop import Loop
 
@@ -39,12 +40,11 @@ class RequestTimeouts:
 
     def _sweep(self) -> None:
         self._planned = False
-        while self._waiting:
-            number = next(iter(self._waiting))
-            due, give_up = self._waiting[number]
-            if due > self._loop.now_ms:
-                self._planned = True
-                self._loop.call_later(min(SWEEP_MS, self.timeout_ms), self._sweep)
-                return
-            del self._waiting[number]
-            give_up()
+        now = self._loop.now_ms
+        due = list(takewhile(lambda each: each[1][0] <= now, self._waiting.items()))
+        for number, (_, give_up) in due:
+            if self.answered(number):
+                give_up()
+        if self._waiting and not self._planned:
+            self._planned = True
+            self._loop.call_later(min(SWEEP_MS, self.timeout_ms), self._sweep)

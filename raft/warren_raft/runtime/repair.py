@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -81,7 +82,7 @@ class Repair:
     monotonic_ms: Callable[[], int]
     not_found: Callable[[Group, Index], None]
     _wanted: dict[Key, _Wanted] = field(default_factory=dict)
-    _unasked: dict[Key, None] = field(default_factory=dict)
+    _unasked: OrderedDict[Key, None] = field(default_factory=OrderedDict)
     _asking: set[Key] = field(default_factory=set)
     _lines: dict[int, int] = field(default_factory=dict)
     _rewritten_ms: int = 0

@@ -9,6 +9,7 @@ that fails before that leaves the work to the next one, and a repeat changes not
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from warren_broker.cluster.cluster import Cluster
@@ -45,7 +46,7 @@ class PolicyFollower:
     def __init__(self, cluster: Cluster, definitions: Definitions) -> None:
         self._cluster = cluster
         self._definitions = definitions
-        self._waiting: dict[int, None] = {}
+        self._waiting: OrderedDict[int, None] = OrderedDict()
         self._differing: dict[int, None] = {}
         self._proposed: dict[int, QueueConfig] = {}
         self._asked = False
@@ -76,8 +77,7 @@ class PolicyFollower:
     def _pass(self) -> None:
         left = WORK_STEPS_PER_TURN
         while self._waiting and left > 0:
-            group = next(iter(self._waiting))
-            del self._waiting[group]
+            group, _ = self._waiting.popitem(last=False)
             self._compare(group)
             queue = self._definitions.state.groups.get(group)
             left -= WORK_STEPS_PER_TURN // QUEUES_PER_PASS

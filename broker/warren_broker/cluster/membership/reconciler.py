@@ -17,6 +17,7 @@ back) and, while a group is not as wanted, periodically. Groups that are as want
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -77,7 +78,7 @@ class Reconciler:
         self._open: dict[int, None] = {}
         self._moving: dict[int, tuple[tuple[str, int], int]] = {}
         self._stalled: dict[int, tuple[str, int]] = {}
-        self._queued: dict[int, None] = {}
+        self._queued: OrderedDict[int, None] = OrderedDict()
         self._proposed: dict[int, int] = {}
         self._said: dict[tuple[int, str], None] = {}
         self._refused: dict[int, str] = {}
@@ -273,9 +274,7 @@ class Reconciler:
 
     def _next_queued(self) -> None:
         while self._queued and len(self._moving) < MOVING_MAX:
-            group = next(iter(self._queued))
-            del self._queued[group]
-            self.look(group)
+            self.look(self._queued.popitem(last=False)[0])
 
     def _close(self, group: int) -> None:
         self._open.pop(group, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -42,7 +43,7 @@ class LeaderTransfer:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._timeouts = RequestTimeouts(cluster.loop, TRANSFER_PATIENCE_MS)
-        self._waiting: dict[int, Move] = {}
+        self._waiting: OrderedDict[int, Move] = OrderedDict()
         self._under_way: dict[int, tuple[Move, int]] = {}
         cluster.handlers[messages.HandOver] = self._on_hand_over
         cluster.on_leader.append(self._leader)
@@ -82,8 +83,7 @@ class LeaderTransfer:
 
     def _go_on(self) -> None:
         while self._waiting and len(self._under_way) < MOVES_MAX:
-            group = next(iter(self._waiting))
-            move = self._waiting.pop(group)
+            group, move = self._waiting.popitem(last=False)
             if self._cluster.leader_of(group) == move.to:
                 move.done(True)
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Generic, TypeVar
 
 Held = TypeVar("Held")
@@ -22,8 +23,8 @@ class ShovelLedger(Generic[Held]):
     def __init__(self, in_order: bool = False) -> None:
         self._in_order = in_order
         self._done: set[int] = set()
-        self._held: dict[int, Held] = {}
-        self._published: dict[int, int] = {}
+        self._held: OrderedDict[int, Held] = OrderedDict()
+        self._published: OrderedDict[int, int] = OrderedDict()
         self.last = 0
 
     def __len__(self) -> int:

@@ -7,6 +7,7 @@ while the relay has no consumer, so that the queue to which it is carried recogn
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
@@ -140,7 +141,7 @@ class Origins:
     __slots__ = ("_known", "_ranges", "dropped")
 
     def __init__(self) -> None:
-        self._known: dict[int, Origin] = {}
+        self._known: OrderedDict[int, Origin] = OrderedDict()
         self._ranges = 0
         self.dropped = 0
 
