@@ -36,9 +36,10 @@ from warren_machines.queue.commands import Count
 from warren_machines.routing.surroundings import AbsentNodes, RoutingNode
 from warren_machines.routing.topology import Topology
 from warren_wire import errors
-from warren_wire.admin import bindings, exchanges
 from warren_wire.admin import claims as claim_resource
 from warren_wire.admin import delayed as delayed_resource
+from warren_wire.admin import exchanges
+from warren_wire.admin import exchanges as bindings
 from warren_wire.admin import members as members
 from warren_wire.admin import queues as queue_resource
 from warren_wire.admin.queues import (

@@ -26,7 +26,7 @@ from warren_raft.storage import manifest, snapshot
 from warren_raft.storage.format import Damaged
 from warren_raft.storage.framed_file import seal
 from warren_wire import errors as broker_errors
-from warren_wire.admin import bindings
+from warren_wire.admin import exchanges as bindings
 from warren_wire.amqp10 import viewed
 from warren_wire.amqp10.fetched import MalformedPiece
 from warren_wire.arguments import ARGUMENT_DEPTH_MAX

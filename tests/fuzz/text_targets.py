@@ -19,7 +19,8 @@ from warren_machines.definition_files import document
 from warren_machines.message_filter.definition import MessageFilter
 from warren_machines.message_filter.evaluator import Evaluator
 from warren_wire import errors
-from warren_wire.admin import bindings, resources
+from warren_wire.admin import exchanges as bindings
+from warren_wire.admin import resources
 from warren_wire.amqp091 import codec, methods
 from warren_wire.amqp10 import addresses
 from warren_wire.errors import Refusal

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from tests.patience import PATIENCE_S
 from warren_broker.clients10 import connection_requests as asks
 from warren_broker.clients10.connection import Connection10
-from warren_wire.admin import bindings as binding_resource
 from warren_wire.admin import claims as claim_resource
+from warren_wire.admin import exchanges as binding_resource
 from warren_wire.admin import overview, requests
 from warren_wire.admin import queues as queue_resource
 from warren_wire.block.block import Block

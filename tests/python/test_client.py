@@ -42,8 +42,8 @@ from warren.stages import SinkDriver, StageWriter, draw_epoch, drop_batch, publi
 from warren.wire import REPLIES_MAX
 from warren_broker.clients10 import connection_requests as asks
 from warren_wire import errors
-from warren_wire.admin import bindings as binding_resource
 from warren_wire.admin import claims as claim_resource
+from warren_wire.admin import exchanges as binding_resource
 from warren_wire.admin import queues as queue_resource
 from warren_wire.amqp10.engine import ANSWERS_OWED_MAX
 from warren_wire.block import block as blocks

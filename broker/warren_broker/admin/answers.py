@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from warren_wire.admin import members
-from warren_wire.admin.bindings import BindingInfo, binding_segment
+from warren_wire.admin.exchanges import BindingInfo, binding_segment
 from warren_wire.admin.queues import DeclaredQueue, QueueInfo
 from warren_wire.admin.requests import (
     AdminRequest,

@@ -9,8 +9,7 @@ from typing import Any
 
 from warren_broker.admin.answers import Answered
 from warren_machines.metadata.exchange_types import is_kind
-from warren_wire.admin.bindings import BindRequest
-from warren_wire.admin.exchanges import DeclareExchangeRequest
+from warren_wire.admin.exchanges import BindRequest, DeclareExchangeRequest
 from warren_wire.admin.queues import VOLATILE_TYPE, DeclareQueueRequest, GetQueueRequest
 from warren_wire.admin.requests import AdminRequest
 from warren_wire.amqp10.proton import UNDESCRIBED, Array, Data

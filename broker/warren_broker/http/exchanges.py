@@ -17,8 +17,13 @@ from warren_broker.http.replies import HttpRefusal, HttpReply, object_not_found
 from warren_broker.http.routing_table import MAX_BODY_SIZE, answers
 from warren_broker.http.samples import ranges_of
 from warren_broker.http.statistics import of_exchange, statistics_of, wants_statistics
-from warren_wire.admin.bindings import BindRequest, ListBindingsRequest, UnbindRequest
-from warren_wire.admin.exchanges import DeleteExchangeRequest, ListExchangesRequest
+from warren_wire.admin.exchanges import (
+    BindRequest,
+    DeleteExchangeRequest,
+    ListBindingsRequest,
+    ListExchangesRequest,
+    UnbindRequest,
+)
 from warren_wire.admin.statistics import DEFAULT_EXCHANGE, GetStatisticsRequest
 
 EMPTY_KEY: Final = "~"

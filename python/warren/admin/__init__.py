@@ -20,7 +20,6 @@ from warren.connection import Connection
 from warren.errors import Conflict, WarrenError
 from warren.waiting import Waiting
 from warren_wire.admin import (
-    bindings,
     claims,
     connections,
     definitions,
@@ -139,8 +138,8 @@ class ExchangeCalls(AdminCalls):
 class BindingCalls(AdminCalls):
     """Bindings of the connection's vhost."""
 
-    list = call(bindings.ListBindingsRequest)
-    put = call(bindings.BindRequest)
+    list = call(exchanges.ListBindingsRequest)
+    put = call(exchanges.BindRequest)
 
     def delete(
         self,
@@ -152,8 +151,8 @@ class BindingCalls(AdminCalls):
     ) -> None:
         """Undo `put`; harmless when there is no such binding."""
         ends = (source, destination_queue, destination_exchange)
-        made = bindings.BindRequest(*ends, routing_key, dict(arguments or {}))
-        self.ask(bindings.UnbindRequest(bindings.binding_segment(made.binding)))
+        made = exchanges.BindRequest(*ends, routing_key, dict(arguments or {}))
+        self.ask(exchanges.UnbindRequest(exchanges.binding_segment(made.binding)))
 
 
 class UserCalls(AdminCalls):

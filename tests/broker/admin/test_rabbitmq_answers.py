@@ -8,8 +8,7 @@ from proton import Array
 from warren_broker.admin.answers import shown_value
 from warren_broker.admin.rabbitmq_answers import as_rabbitmq
 from warren_wire import errors
-from warren_wire.admin.bindings import BindRequest
-from warren_wire.admin.exchanges import DeclareExchangeRequest
+from warren_wire.admin.exchanges import BindRequest, DeclareExchangeRequest
 from warren_wire.admin.queues import DeclareQueueRequest, GetQueueRequest, QueueInfo
 from warren_wire.admin.requests import AdminRequest
 

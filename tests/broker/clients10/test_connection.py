@@ -15,7 +15,7 @@ from warren_broker.clients10 import connection_requests as asks
 from warren_broker.clients10.connection import Connection10
 from warren_broker.clients10.link import Limits10
 from warren_wire import errors
-from warren_wire.admin import bindings as binding_resource
+from warren_wire.admin import exchanges as binding_resource
 from warren_wire.admin import queues as queue_resource
 from warren_wire.admin.queues import QueueInfo
 from warren_wire.admin.requests import Listed
