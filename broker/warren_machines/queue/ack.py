@@ -145,7 +145,7 @@ def changed(context: QueueContext, consumer: Consumer) -> None:
     state = context.state
     if consumer.cancelled:
         if not consumer.held_count:
-            state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
+            state.uplinks[consumer.uplink].remove(consumer)
         return
     if consumer.quiescing or (state.active is consumer and service_order.yields(state, consumer)):
         service_order.elect(context)

@@ -55,7 +55,7 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
         consumer = _new(state, uplink.id, command.consumer, command.session, command.tag)
         consumer.relay = relay
         consumer.suspended = bool(uplink.suspected_ms)
-        uplink.consumers[command.consumer] = consumer
+        uplink.add(consumer)
         if relay:
             state.relays[relay].consumer_keys[consumer.key] = None
     elif consumer.queued:
@@ -68,6 +68,8 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
     consumer.priority = command.priority
     consumer.no_ack = command.no_ack if known is None else known.no_ack
     consumer.exclusive = command.exclusive
+    if consumer.exclusive:
+        state.exclusive = consumer
     consumer.getter = False
     if consumer.filter is not None:
         filtered_service.release(state, consumer)
@@ -135,12 +137,14 @@ def _own_relay(context: QueueContext, command: Checkout, name: str) -> None:
     owner = (uplink.id, command.session)
     relay = state.relays.get(name)
     if relay is None:
-        state.relays[name] = Relay(name, command.origin, owner)
+        relays.add(state, Relay(name, command.origin, owner))
         return
     for consumer in _replaced(context, command, name):
         take_over(context, consumer)
     if relay.owner != owner:
+        relays.disown(state, relay)
         relay.owner, relay.origin = owner, command.origin
+        relays.add(state, relay)
     relay.idle_ms = 0
 
 
@@ -152,7 +156,7 @@ def take_over(context: QueueContext, consumer: Consumer) -> None:
     told = not consumer.cancelled
     retire(context, consumer)
     relays.keep_all(context, consumer, False)
-    context.state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
+    context.state.uplinks[consumer.uplink].remove(consumer)
     if told:
         context.cancelled(consumer.key, "disconnected")
 
@@ -180,11 +184,9 @@ def _exclusive_refusal(
             "exclusive_use",
             f"queue {name!r} has {others} consumers: an exclusive one must be the only one",
         )
-    # An exclusive consumer is the only one, so `others` is 1 and the scan is short.
-    if others == 1 and any(
-        other.exclusive and not other.cancelled and other is not known and other not in replaced
-        for other in state.all_consumers()
-    ):
+    other = state.exclusive
+    stays = other is not None and other.exclusive and not other.cancelled
+    if stays and other is not known and other not in replaced:
         detail = f"queue {name!r} has an exclusive consumer: cancel it first"
         return Refused("exclusive_use", detail)
     return None
@@ -332,7 +334,7 @@ def get(context: QueueContext, command: Get) -> AnyReply:
         getter = _new(state, uplink.id, command.consumer, command.session, "")
         getter.getter = True
         getter.timeout_ms = state.config.consumer_timeout_ms or None
-        uplink.consumers[command.consumer] = getter
+        uplink.add(getter)
     given = service_order.hand_out_run(context, getter, 1, -1)
     if given is None:
         return GetReply(None, 0)

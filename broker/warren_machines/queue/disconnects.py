@@ -25,8 +25,8 @@ DONE: Final = Done()
 def session_down(context: QueueContext, command: SessionDown) -> AnyReply:
     """End a channel or session of the submitting uplink."""
     if context.uplink is not None:
-        gone = [c for c in context.uplink.consumers.values() if c.session == command.session]
-        _remove(context, gone, command.failed)
+        gone = context.uplink.sessions.get(command.session, {})
+        _remove(context, list(gone.values()), command.failed)
         relays.session_over(context, context.uplink.id, command.session)
     return DONE
 
@@ -55,7 +55,7 @@ def _remove(context: QueueContext, gone: list[Consumer], failed: bool, lost: boo
         if consumer.relay:
             relays.keep_all(context, consumer, failed)
         ack.let_all_go(context, consumer, "failed" if failed else "returned")
-        context.state.uplinks[consumer.uplink].consumers.pop(consumer.id, None)
+        context.state.uplinks[consumer.uplink].remove(consumer)
 
 
 def node_suspected(context: QueueContext, command: NodeSuspected) -> AnyReply:

@@ -27,6 +27,7 @@ from warren_machines.queue.delayed.delayed_queue import Delayed
 from warren_machines.queue.filters.filters import Filter, PageRow
 from warren_machines.queue.letters.letter_queue import LetterQueue
 from warren_machines.queue.ready.ranges import Held
+from warren_machines.queue.relays import relays
 from warren_machines.queue.relays.relay_state import KeptRun, OriginRow, Relay
 from warren_machines.queue.sinks.sink_state import RunRow, restored_run, run_row
 from warren_machines.queue.state import Consumer, QueueState, SeenUplink, Standby
@@ -254,7 +255,9 @@ def restore(data: bytes) -> QueueState:
         for values, held in one.consumers:
             named = dict(zip(_CONSUMER_FIELDS, values, strict=True))
             consumer = Consumer(**named, held=held)
-            uplink.consumers[consumer.id] = consumer
+            uplink.add(consumer)
+            if consumer.exclusive and not consumer.cancelled:
+                state.exclusive = consumer
     for _, keys in row.service:
         for key in keys:
             state.service.add(state.consumer(key))
@@ -288,7 +291,7 @@ def _load_beside(state: QueueState, row: _Row) -> None:
 def _load_relays(state: QueueState, row: _Row) -> None:
     """Load relays with the names of what their consumers hold, and origins."""
     for one in row.relays:
-        state.relays[one.name] = Relay(*astuple(one)[:-1])
+        relays.add(state, Relay(*astuple(one)[:-1]))
         for key, numbering in one.numbered:
             consumer = state.consumer(key)
             consumer.relay, consumer.numbering = one.name, numbering

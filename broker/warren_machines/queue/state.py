@@ -183,6 +183,7 @@ class SeenUplink:
     suspected_ms  since when its node is suspected; 0: it is not
     incarnation   its number
     yields        while suspected: its single active consumer makes way (`NodeSuspected.hand_over`)
+    sessions      the consumers by session; none is empty
     """
 
     id: int
@@ -193,6 +194,31 @@ class SeenUplink:
     suspected_ms: int = 0
     incarnation: int = 0
     yields: bool = False
+    sessions: dict[int, dict[int, Consumer]] = field(default_factory=dict)
+
+    def add(self, consumer: Consumer) -> None:
+        """Add a consumer."""
+        self.consumers[consumer.id] = consumer
+        self.sessions.setdefault(consumer.session, {})[consumer.id] = consumer
+
+    def remove(self, consumer: Consumer) -> None:
+        """Forget a consumer; a repeat changes nothing."""
+        if self.consumers.pop(consumer.id, None) is not None:
+            of_session = self.sessions[consumer.session]
+            del of_session[consumer.id]
+            if not of_session:
+                del self.sessions[consumer.session]
+
+    def clear(self) -> None:
+        """Forget all consumers: the queue is deleted."""
+        self.consumers.clear()
+        self.sessions.clear()
+
+    def check(self) -> None:
+        """Assert that the consumers are known by session."""
+        by_session = {(one.session, one.id): one for one in self.consumers.values()}
+        known = {(at, key): one for at, of in self.sessions.items() for key, one in of.items()}
+        assert known == by_session and all(self.sessions.values()), self.id
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -200,6 +226,7 @@ class QueueState:
     """The state of a queue; changed by `apply` only.
 
     service      consumers that may be served, by priority, in turn
+    exclusive    the exclusive consumer, if there is one; it may have ended, or be so no more
     active       the consumer that is active, with single active consumer
     standby      those that may become active
     ever_used    it had a consumer once (auto-delete)
@@ -216,6 +243,7 @@ class QueueState:
                  have published may not be known any more. 0: none was
     seen         ids of messages that were accepted, with x-deduplication
     relays       by name; those that have a session, or for which something is kept
+    owned_relays    their names by (uplink, session) of their owners
     changed_relays  those of consumers that have changed: they may be given what is kept
     origins      names of messages that relays of other queues have brought
     over         node to the highest number of its incarnations that have ended; one entry per node,
@@ -235,6 +263,7 @@ class QueueState:
     seen: SeenIds = field(default_factory=SeenIds)
     origins: Origins = field(default_factory=Origins)
     relays: dict[str, Relay] = field(default_factory=dict)
+    owned_relays: dict[tuple[int, int], dict[str, None]] = field(default_factory=dict)
     changed_relays: dict[str, None] = field(default_factory=dict)
     ready_bytes: int = 0
     uplinks: dict[int, SeenUplink] = field(default_factory=dict)
@@ -242,6 +271,7 @@ class QueueState:
     service: Service = field(default_factory=Service)
     standby: Standby = field(default_factory=Standby)
     active: Consumer | None = None
+    exclusive: Consumer | None = None
     consumer_count: int = 0
     unacked: int = 0
     claimed: int = 0
@@ -431,6 +461,9 @@ class QueueState:
             if not consumer.cancelled and consumer.held and relay.kept:
                 number = name_of(consumer.numbering, consumer.held[-1][1])[1]
                 assert number < relay.kept[0][0], (relay.name, number, relay.kept[0])
+        owned = {(owner, name) for owner, names in self.owned_relays.items() for name in names}
+        assert owned == {(relay.owner, relay.name) for relay in self.relays.values()}, owned
+        assert all(self.owned_relays.values()), self.owned_relays
         for name, relay in self.relays.items():
             relay.check()
             runs = numbers.get(name, [])
@@ -443,6 +476,8 @@ class QueueState:
     def _check_consumers(self) -> None:
         unacked = consumers = 0
         for consumer in self.all_consumers():
+            alone = consumer.exclusive and not consumer.cancelled
+            assert not alone or consumer is self.exclusive, consumer.key
             count = sum(held[1] - held[0] + 1 for held in consumer.held)
             assert count == consumer.held_count, (consumer.key, count, consumer.held_count)
             for before, after in pairwise(consumer.held):
@@ -477,6 +512,7 @@ class QueueState:
             assert self.find(*self.active.key) is self.active, self.active.key
         for key, uplink in self.uplinks.items():
             assert key == uplink.id, (key, uplink.id)
+            uplink.check()
             number, over = uplink.incarnation, self.over.get(uplink.node, 0)
             assert not number or number > over, (uplink.node, number, over)
             assert uplink.suspected_ms or not uplink.yields, key

@@ -144,7 +144,7 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
         if not consumer.cancelled and not consumer.getter:
             context.cancelled(consumer.key, "deleted")
     for uplink in state.uplinks.values():
-        uplink.consumers.clear()
+        uplink.clear()
     state.contents = BlockIndex()
     state.annotations = Annotations()
     state.service.clear()
@@ -155,6 +155,7 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     state.runs.clear()
     state.seen.clear()
     state.relays.clear()
+    state.owned_relays.clear()
     state.changed_relays.clear()
     state.origins.clear()
     state.consumer_count = state.unacked = state.claimed = state.staged = state.timer_ms = 0

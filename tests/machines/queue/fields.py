@@ -15,7 +15,7 @@ import msgspec
 PACKED = frozenset(
     (
         *("contents", "order", "delayed", "letters", "filter", "filters", "origins"),
-        *("standby", "changed_relays", "consumer_keys"),
+        *("standby", "changed_relays", "consumer_keys", "exclusive", "owned_relays", "sessions"),
     )
 )
 """Fields that hold the same in another form after a snapshot; their own tests compare those."""

@@ -70,12 +70,31 @@ def annotated_messages_of_a_block_are_settled(count: int) -> Prepared:
     return lambda: made.submit(*(c.Settle(1, ids) for ids in singly[count:]))
 
 
+def sessions_of_relays_end(count: int) -> Prepared:
+    """All relays of the queue were looked through for each session."""
+    made = queue()
+    for at in range(count):
+        made.do(c.Checkout(at, at, "", prefetch=1, relay=f"r{at}", origin=1))
+    return lambda: made.submit(*map(c.SessionDown, range(count)))
+
+
+def consumers_come_and_go_beside_getters(count: int) -> Prepared:
+    """All getters were looked through for each consumer, in case one is exclusive."""
+    made = queue()
+    made.do(c.Checkout(9_999, SESSION, "", prefetch=1))
+    made.submit(*(c.Get(at, SESSION) for at in range(count)))
+    pairs = [(c.Checkout(8_000, SESSION, "", prefetch=1), c.Cancel(8_000))] * count
+    return lambda: made.submit(*(command for pair in pairs for command in pair))
+
+
 @pytest.mark.parametrize(
     "prepared",
     [
         session_of_single_active_consumers_ends,
         single_active_consumers_are_cancelled,
         annotated_messages_of_a_block_are_settled,
+        sessions_of_relays_end,
+        consumers_come_and_go_beside_getters,
     ],
 )
 def test_one_entry_is_a_sum_of_steps(prepared: Callable[[int], Prepared]) -> None:

@@ -396,7 +396,8 @@ def release(context: QueueContext, command: ReleaseClaim) -> AnyReply:
         if command.number in (0, number):
             released += _give_back(context, _end(context, reader, number), command.failed)
     if command.number == 0:
-        released += _give_parts_back(context, reader, reader.parts, command.failed)
+        parts, reader.parts = reader.parts, []
+        released += _give_parts_back(context, parts, command.failed)
         _forget(context, reader)
     return Count(released)
 
@@ -424,11 +425,8 @@ def _give_back(context: QueueContext, claim: HeldClaim, failed: bool) -> int:
     return claim.messages
 
 
-def _give_parts_back(
-    context: QueueContext, reader: ReaderState, those: list[HeldClaim], failed: bool
-) -> int:
+def _give_parts_back(context: QueueContext, those: list[HeldClaim], failed: bool) -> int:
     """Return parts of divided claims, in their order; return the number of messages."""
-    reader.parts = [part for part in reader.parts if part not in those]
     for part in those:
         end_use(context, part)
     return sum(_give_back(context, part, failed) for part in those)
@@ -448,7 +446,8 @@ def expire_claims(context: QueueContext) -> None:
             else:
                 context.arm(claim.expires_ms)
         over = [part for part in reader.parts if 0 < part.expires_ms <= context.now]
-        _give_parts_back(context, reader, over, False)
+        reader.parts = [part for part in reader.parts if not 0 < part.expires_ms <= context.now]
+        _give_parts_back(context, over, False)
         for part in reader.parts:
             if part.expires_ms:
                 context.arm(part.expires_ms)

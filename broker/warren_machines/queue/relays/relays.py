@@ -16,6 +16,7 @@ might be given again.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable
 from typing import Final
 
@@ -29,6 +30,9 @@ KEPT_MS: Final = 24 * 3_600_000
 """How long messages are kept for a relay that has no session. Then they are ready again, and may be
 in the world twice. Less than `origins.REMEMBERED_MS`."""
 
+_INSERTED_MAX: Final = 16
+"""So many runs are put into what is kept for a relay one by one."""
+
 
 def consumers_of(state: QueueState, relay: Relay) -> list[Consumer]:
     """Return the consumers of the relay's session, the oldest first."""
@@ -40,6 +44,20 @@ def consumers_of(state: QueueState, relay: Relay) -> list[Consumer]:
         elif consumer.uplink == relay.owner[0]:
             found.append(consumer)
     return sorted(found, key=lambda consumer: consumer.order)
+
+
+def add(state: QueueState, relay: Relay) -> None:
+    """Add a relay, or one that has another owner now (`disown`)."""
+    state.relays[relay.name] = relay
+    state.owned_relays.setdefault(relay.owner, {})[relay.name] = None
+
+
+def disown(state: QueueState, relay: Relay) -> None:
+    """Take a relay from its owner."""
+    names = state.owned_relays[relay.owner]
+    del names[relay.name]
+    if not names:
+        del state.owned_relays[relay.owner]
 
 
 def is_latest(state: QueueState, consumer: Consumer) -> bool:
@@ -63,14 +81,15 @@ def hand_out_kept(context: QueueContext, consumer: Consumer, limit: int) -> int:
     """
     state = context.state
     kept = state.relays[consumer.relay].kept
-    while kept and limit > 0:
-        number, origin, index, first, last, failed, acquired = kept[0]
+    gone = 0
+    while gone < len(kept) and limit > 0:
+        number, origin, index, first, last, failed, acquired = kept[gone]
         given = min(limit, last - first + 1)
         if first + given > last:
-            del kept[0]
+            gone += 1
         else:
             rest = (number + given, origin, index, first + given, last, failed, acquired)
-            kept[0] = rest
+            kept[gone] = rest
         first_id = consumer.next_msg_id
         held = (first_id, first_id + given - 1, index, first, failed, acquired, context.now)
         consumer.held.append(held)
@@ -86,6 +105,7 @@ def hand_out_kept(context: QueueContext, consumer: Consumer, limit: int) -> int:
             context.arm(context.now + consumer.timeout_ms)
         limit -= given
         context.deliver(consumer, held)
+    del kept[:gone]
     return 0 if kept else limit
 
 
@@ -105,15 +125,19 @@ def keep(context: QueueContext, consumer: Consumer, pieces: Iterable[Held], fail
         if consumer.windowed:
             consumer.held_bytes -= state.contents.size(index, first, last)
         if 0 <= limit < failures + failed:
-            run = (index, first, last, failures + failed, acquired + 1)
-            dead_letter_or_drop(context, "delivery_limit", run)
+            dead = (index, first, last, failures + failed, acquired + 1)
+            dead_letter_or_drop(context, "delivery_limit", dead)
         else:
             found.append((number, origin, index, first, last, failures + failed, acquired + 1))
     consumer.held_count -= count
     state.unacked -= count
     kept = state.relays[consumer.relay].kept
-    kept += found
-    kept.sort()
+    if len(found) > _INSERTED_MAX:
+        kept += found
+        kept.sort()
+    else:
+        for run in found:
+            insort(kept, run)
 
 
 def keep_all(context: QueueContext, consumer: Consumer, failed: bool) -> None:
@@ -127,13 +151,17 @@ def session_over(context: QueueContext, uplink: int, session: int | None = None)
 
     Those for which nothing is kept are forgotten.
     """
-    for name, relay in list(context.state.relays.items()):
-        if relay.owner[0] == uplink and session in (None, relay.owner[1]):
-            if not relay.kept:
-                del context.state.relays[name]
-            elif not relay.idle_ms:
-                relay.idle_ms = context.now
-                context.arm(context.now + KEPT_MS)
+    state = context.state
+    if session is None:
+        owned = [relay for relay in state.relays.values() if relay.owner[0] == uplink]
+    else:
+        owned = [state.relays[name] for name in state.owned_relays.get((uplink, session), ())]
+    for relay in owned:
+        if not relay.kept:
+            _remove(state, relay)
+        elif not relay.idle_ms:
+            relay.idle_ms = context.now
+            context.arm(context.now + KEPT_MS)
 
 
 def expire(context: QueueContext) -> None:
@@ -153,10 +181,15 @@ def expire(context: QueueContext) -> None:
 
 def forget(context: QueueContext, relay: Relay) -> int:
     """Forget a relay that has no consumer; what is kept for it is ready again: return how much."""
-    del context.state.relays[relay.name]
+    _remove(context.state, relay)
     for _, _, index, first, last, failed, acquired in relay.kept:
         give_back(context, (index, first, last, failed, acquired - 1), False)
     return relay.kept_count
+
+
+def _remove(state: QueueState, relay: Relay) -> None:
+    disown(state, relay)
+    del state.relays[relay.name]
 
 
 def in_hands(state: QueueState) -> tuple[tuple[str, int, int], ...]:
