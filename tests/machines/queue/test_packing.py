@@ -66,9 +66,9 @@ def test_packed_contents_are_what_never_packed_ones_are(
         count = plain.table[some] & LIVE
         assert packed.size(some, 0, 0) == plain.size(some, 0, 0)
         assert packed.fitting(some, 0, 0, choice) == plain.fitting(some, 0, 0, choice)
-        one, other = packed.expiring_detail(some), plain.expiring_detail(some)
-        assert (one is None) == (other is None)
-        assert one is None or other is None or one.expiry(0) == other.expiry(0)
+        detail, other = packed.expiring_detail(some), plain.expiring_detail(some)
+        assert (detail is None) == (other is None)
+        assert detail is None or other is None or detail.expiry(0) == other.expiry(0)
         if choice % 5 < 2:
             packed.drop(some, min(count, 2))
             plain.drop(some, min(count, 2))
