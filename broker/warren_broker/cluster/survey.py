@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Any, TypeAlias
 
 from warren_broker.cluster import messages
@@ -91,13 +93,16 @@ class DefinitionBarrier:
     applied it.
 
     applied  this node's applied index in the metadata group
+    _asked   (index, number, node, request) of questions for indexes that are not, a heap: a client
+             may have thousands of declarations under way
     """
 
     def __init__(self, cluster: Cluster, applied: Callable[[], int]) -> None:
         self._cluster = cluster
         self._applied = applied
         self._survey = Survey(cluster, messages.HaveYouSeen, messages.HasSeen)
-        self._asked: list[tuple[str, messages.HaveYouSeen]] = []
+        self._asked: list[tuple[int, int, str, int]] = []
+        self._numbers = count()
         cluster.handlers[messages.HaveYouSeen] = self._on_asked
         cluster.on_peer_down.append(self._peer_down)
 
@@ -106,10 +111,11 @@ class DefinitionBarrier:
         self._survey.ask(nodes, lambda answers: call(), index)
 
     def _peer_down(self, node: str) -> None:
-        self._asked = [asked for asked in self._asked if asked[0] != node]
+        self._asked = [asked for asked in self._asked if asked[2] != node]
+        heapify(self._asked)
 
     def _on_asked(self, node: str, message: messages.HaveYouSeen, rest: memoryview) -> None:
-        self._asked.append((node, message))
+        heappush(self._asked, (message.index, next(self._numbers), node, message.request))
         self.answer()
 
     def answer(self) -> None:
@@ -117,9 +123,6 @@ class DefinitionBarrier:
         if not self._asked:
             return
         applied = self._applied()
-        asked, self._asked = self._asked, []
-        for node, message in asked:
-            if message.index <= applied:
-                self._cluster.host.send(node, messages.encode(messages.HasSeen(message.request)))
-            else:
-                self._asked.append((node, message))
+        while self._asked and self._asked[0][0] <= applied:
+            _, _, node, request = heappop(self._asked)
+            self._cluster.host.send(node, messages.encode(messages.HasSeen(request)))
