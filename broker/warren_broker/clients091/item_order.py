@@ -107,7 +107,7 @@ def _opened(channel: Channel) -> None:
 
 
 def _close(channel: Channel, method: methods.ChannelClose) -> None:
-    channel.state = "ending"
+    channel.half_close("ending")
 
     def gone(_: requests.RequestDone) -> None:
         channel.send(methods.ChannelCloseOk())

@@ -187,6 +187,13 @@ class Channel:
     def __post_init__(self) -> None:
         self.held_back = WaitingRuns(self.connection.held_back)
 
+    def half_close(self, state: Literal["closing", "ending"]) -> None:
+        """Note which side has closed it; its number is taken until the other one has answered."""
+        connection = self.connection
+        if self.state in ("new", "open") and connection.channels.get(self.number) is self:
+            connection.half_closed += 1
+        self.state = state
+
     # -------------------------------------------------------------- output
 
     def send(self, method: Method) -> None:
@@ -354,6 +361,7 @@ class ConnectionState:
     client_properties, capabilities   as in start-ok
     client_hangs_up   the client closed and was answered: it closes the socket, too
     channels            open and half-closed channels by number; `sessions` has the same by session
+    half_closed         of these
     consumers           of all channels, by number
     out                 bytes to be sent
     requests            to be carried out by the broker
@@ -388,6 +396,7 @@ class ConnectionState:
     frame_max: int = 0
     channel_max: int = 65535
     channels: dict[int, Channel] = field(default_factory=dict)
+    half_closed: int = 0
     sessions: dict[SessionId, Channel] = field(default_factory=dict)
     consumers: dict[ConsumerId, ChannelConsumer] = field(default_factory=dict)
     out: bytearray = field(default_factory=bytearray)
@@ -428,7 +437,7 @@ class ConnectionState:
 
     def channels_open(self) -> int:
         """Return how many channels are open, or about to be."""
-        return sum(channel.state in ("new", "open") for channel in self.channels.values())
+        return len(self.channels) - self.half_closed
 
     def negotiated(self, frame_max: int, channel_max: int, heartbeat_s: int) -> None:
         """Apply the limits of tune-ok."""
@@ -497,7 +506,7 @@ class ConnectionState:
             ),
         )
         self.scanner.discard_channel(channel.number)
-        channel.state = "closing"
+        channel.half_close("closing")
         channel.end(lambda _: None)
         channel.waiting = 0
 
@@ -513,6 +522,7 @@ class ConnectionState:
         """Make the channel's number available again."""
         if self.channels.get(channel.number) is channel:
             del self.channels[channel.number]
+            self.half_closed -= channel.state in ("closing", "ending")
         self.sessions.pop(channel.session, None)
 
     # -------------------------------------------------------------- the end of the connection
@@ -572,7 +582,7 @@ class ConnectionState:
         for channel in list(self.channels.values()):
             self.scanner.discard_channel(channel.number)  # an unfinished message takes memory
             if channel.state in ("new", "open"):
-                channel.state = "ending"
+                channel.half_close("ending")
                 channel.end(lambda _: None)
             self.free(channel)
 

@@ -9,7 +9,7 @@ import pamqp.frame
 import pytest
 
 from tests.broker.clients091.peer import Peer, message, run
-from tests.line_steps import growth
+from tests.line_steps import growth, lines
 from warren_broker.access import requests
 from warren_broker.clients091.unread_deliveries import UnreadDeliveries
 from warren_machines.queue.commands import Delivery
@@ -111,3 +111,45 @@ def ended_while_the_client_does_not_read(count: int) -> Prepared:
 )
 def test_one_input_is_a_sum_of_steps(prepared: Callable[[int], Prepared]) -> None:
     assert growth(prepared, 100) < SUM
+
+
+def test_channels_are_not_looked_through_to_be_counted() -> None:
+    """Where a user's channels are limited, they are counted for each that is opened."""
+
+    def counted(channels: int) -> tuple[int, int]:
+        peer = Peer().connect()
+        for number in range(1, channels + 1):
+            peer.open(number)
+        found: list[int] = []
+        taken = lines(lambda: found.append(peer.conn.state.channels_open()))
+        return found[0], taken
+
+    (few, once), (many, twice) = counted(2), counted(100)
+    assert (few, many) == (2, 100) and once == twice
+
+
+def test_half_closed_channels_are_not_counted() -> None:
+    peer = Peer().connect()
+    for number in range(1, 5):
+        peer.open(number)
+    state = peer.conn.state
+
+    def is_right() -> int:
+        channels = state.channels.values()
+        assert state.channels_open() == sum(one.state in ("new", "open") for one in channels)
+        return state.channels_open()
+
+    peer.send(spec.Channel.Close(200, "", 0, 0), channel=1)
+    assert is_right() == 3
+    peer.send(spec.Basic.Ack(77), channel=2)  # an unknown delivery tag: the broker closes it
+    assert is_right() == 2
+    peer.send(spec.Channel.CloseOk(), channel=2)
+    assert is_right() == 2 and 2 not in state.channels
+    for asked in peer.asked():
+        peer.conn.answer(asked.token, requests.RequestDone())
+    assert is_right() == 2 and 1 not in state.channels
+    peer.got()
+    peer.open(2)
+    assert is_right() == 3
+    peer.send(spec.Connection.Close(200, "", 0, 0), channel=0)
+    assert is_right() == 0
