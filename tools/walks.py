@@ -8,6 +8,7 @@ once while the node's calls of functions of the tree are recorded. The compiled 
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 import threading
@@ -20,7 +21,9 @@ from typing import Any, NamedTuple
 from pika import BlockingConnection, URLParameters
 
 from tools.structure import SOURCES
-from warren import ClaimReader, Connection, StageWriter
+from warren import Admin, ClaimReader, Connection, StageWriter
+from warren.local_node import LocalNode, new_nodes, write_config
+from warren.ports import ReservedPorts
 from warren.stages import SinkDriver, draw_epoch, publish_batch
 from warren_broker import config
 from warren_broker.node import Node
@@ -32,6 +35,8 @@ SETTLED_S = 0.3
 IDLE_S = 12.0
 """How long the node is watched without a request: twice the periods of its clock."""
 IDLE = "nothing"
+JOIN_S = 60.0
+"""The second node is running, and its member has caught up, within that."""
 QUEUE = "walked"
 BODY = b"message"
 
@@ -84,7 +89,7 @@ class Recorder:
         return Walk(frozenset(self.files), self.changes)
 
 
-def walks(uri: str, recorder: Recorder, results: dict[str, Walk]) -> None:
+def walks(uri: str, second: LocalNode, recorder: Recorder, results: dict[str, Walk]) -> None:
     """Do each operation twice and record the second."""
     with BlockingConnection(URLParameters(uri)) as client:
         channel = client.channel()
@@ -133,7 +138,25 @@ def walks(uri: str, recorder: Recorder, results: dict[str, Walk]) -> None:
     results["fetch and settle"] = recorder.during(fetch_and_settle)
     stage(0)
     results["stage and publish"] = recorder.during(lambda: stage(1))
+    add_member(connection, second, recorder, results)
     connection.close()
+
+
+def add_member(
+    connection: Connection, second: LocalNode, recorder: Recorder, results: dict[str, Walk]
+) -> None:
+    """Start another node, which joins, and record what the first one does for a new member."""
+    command = [sys.executable, "-m", "warren_broker", "--config", str(second.config_file)]
+    with second.log_file.open("wb") as log, subprocess.Popen(command, stderr=log) as process:
+        try:
+            admin = Admin(connection).waiting(JOIN_S)
+            until = time.monotonic() + JOIN_S
+            while second.name not in [one.name for one in admin.nodes.list() if one.running]:
+                assert time.monotonic() < until, second.log_file.read_text()
+                time.sleep(SETTLED_S)
+            results["add member"] = recorder.during(lambda: admin.members.add(QUEUE, second.name))
+        finally:
+            process.terminate()
 
 
 def main() -> int:
@@ -142,13 +165,14 @@ def main() -> int:
     results: dict[str, Walk] = {}
     failures: list[BaseException] = []
     with tempfile.TemporaryDirectory(prefix="warren-walks-") as place:
-        settings = config.NodeConfig(
-            data_dir=Path(place), listen=config.Listen(amqp="127.0.0.1:0", peers="127.0.0.1:0")
-        )
+        first, second = nodes = new_nodes((1, 2), Path(place), ReservedPorts())
+        write_config(first, (first,), {})
+        write_config(second, nodes, {})
+        settings = config.load(first.config_file)
 
         def client() -> None:
             try:
-                walks(f"amqp://guest:guest@{node.amqp_address}/%2F", recorder, results)
+                walks(f"amqp://guest:guest@{node.amqp_address}/%2F", second, recorder, results)
             except BaseException as error:
                 failures.append(error)
             finally:
