@@ -122,8 +122,10 @@ def test_a_connection_of_the_fuzzer_is_as_after_the_handshake() -> None:
     assert made.state.scanner.frame_max == handshake.state.scanner.frame_max
     assert made.state.channels.keys() == handshake.state.channels.keys()
     assert made.state.sessions.keys() == handshake.state.sessions.keys()
-    parts = ("connection", "deliveries", "publishes")
-    assert shown(made.state.channels[1], parts) == shown(handshake.state.channels[1], parts)
+    parts = ("connection", "deliveries", "held_back", "publishes")
+    one, other = made.state.channels[1], handshake.state.channels[1]
+    assert shown(one, parts) == shown(other, parts)
+    assert shown(one.held_back, ("counted",)) == shown(other.held_back, ("counted",))
 
 
 def test_a_connection_of_the_fuzzer_is_as_after_the_login() -> None:
