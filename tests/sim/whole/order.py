@@ -59,14 +59,16 @@ def expanded(runs: Any) -> list[Message]:
 class Before:
     """What matters of a queue's state before an entry that gives messages back.
 
-    holds  (uplink, consumer) -> msg_id -> what it holds; one without acknowledgements returns what
-           never left for its client
+    holds  (uplink, consumer) -> msg_id -> what it holds
+    no_ack those without acknowledgements: a Return of theirs gives back what never left for the
+           client; what they hold when they end may have been seen, and counts as settled
     ages   (uplink, consumer) -> its age, its session
     lives  uplink -> the node whose life it is, its number
     """
 
     returned: list[Message]
     holds: dict[tuple[int, int], dict[int, Message]]
+    no_ack: frozenset[tuple[int, int]]
     ages: dict[tuple[int, int], tuple[int, int]]
     claims: dict[tuple[str, int], list[Message]]
     lives: dict[int, tuple[str, int]]
@@ -95,6 +97,7 @@ def before(state: QueueState, submission: Submission, now: int) -> Before | None
     return Before(
         expanded(state.order.returned),
         {one.key: _held(one) for one in every},
+        frozenset(one.key for one in every if one.no_ack),
         {one.key: (one.order, one.session) for one in every},
         {
             (reader.name, number): expanded(claim.runs)
@@ -406,7 +409,8 @@ def _given_back(pending: Before, uplink: int, command: Any) -> list[Message]:
             ]
             for key in sorted(gone, key=lambda key: pending.ages[key]):
                 held = pending.holds.pop(key)
-                back += [held[msg_id] for msg_id in sorted(held)]
+                if key not in pending.no_ack:
+                    back += [held[msg_id] for msg_id in sorted(held)]
     elif isinstance(command, commands.Return | commands.Settle | commands.Discard):
         held = pending.holds.get((uplink, command.consumer), {})
         cut = [
