@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sim.whole.ledger import Book
@@ -25,14 +26,15 @@ class Publisher(Person):
     """Publishes runs with confirms; what its node took down with it is not counted.
 
     left       messages it still has
-    under_way  runs whose confirms are missing, on the node it is connected to
+    under_way  runs whose confirms are missing, since it came to the node it is connected to
+    stays      how often it has come to a node
     """
 
     def __init__(self, world: World, number: int, plan: QueuePlan, messages: int) -> None:
         super().__init__(world, number, plan)
         self.left = messages
         self.sent = 0
-        self.under_way = 0
+        self.under_way = self.stays = 0
 
     @property
     def finished(self) -> bool:
@@ -41,8 +43,20 @@ class Publisher(Person):
         return self.left <= 0 and (self.under_way == 0 or gone)
 
     def arrived(self, process: Process) -> None:
-        """What was under way on the old node is unknown for ever."""
+        """What was under way on the old node is unknown for ever, even if it is the new one."""
         self.under_way = 0
+        self.stays += 1
+
+    def begin(self, process: Process) -> Callable[[], None]:
+        """Count a run as under way; return what is called at its end."""
+        self.under_way += 1
+        stay = self.stays
+
+        def end() -> None:
+            if self.at is process and self.stays == stay:
+                self.under_way -= 1
+
+        return end
 
     def act(self) -> None:
         """Publish, while the window allows."""
@@ -52,9 +66,9 @@ class Publisher(Person):
         if process is not None and self.left > 0 and self.under_way < self.world.profile.window:
             count = min(self.left, self.rng.choice((1, 1, 2, 5)))
             self.left -= count
-            self.under_way += 1
+            end = self.begin(process)
             fan = self.world.profile.fanout and self.rng.random() < 0.3
-            process.inject(lambda: self.publish(process, count, fan))
+            process.inject(lambda: self.publish(process, count, fan, end))
         self.again(self.world.profile.pace_ms)
 
     def turn(self) -> None:
@@ -62,7 +76,7 @@ class Publisher(Person):
         plans = [one for one in self.world.profile.queues if not one.fed]
         self.plan: QueuePlan = self.rng.choice((self.plan, plans[0], *plans))
 
-    def publish(self, process: Process, count: int, fan: bool) -> None:
+    def publish(self, process: Process, count: int, fan: bool, end: Callable[[], None]) -> None:
         """In the node's turn."""
         state, topology = process.broker.definitions.state, process.broker.definitions.topology
         there = fan and state.exchange(VHOST, EXCHANGE) is not None
@@ -72,7 +86,7 @@ class Publisher(Person):
         queues = [state.queue(VHOST, name) for name in names]
         if None in queues or not queues:
             self.left += count
-            self.under_way -= 1
+            end()
             return
         books = [self.book(queue) for queue in queues if queue is not None]
         route = Route(b"", self.plan.name.encode(), False)
@@ -105,8 +119,8 @@ class Publisher(Person):
 
         def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
             left[0] -= 1
-            if self.at is process and not left[0]:
-                self.under_way -= 1
+            if not left[0]:
+                end()
             self.answered(process, books[part], bodies, ok, refused)
 
         process.broker.publishing.publish(VHOST, table, 0, count, None, confirmed)
@@ -149,11 +163,11 @@ class Delayer(Publisher):
         if process is not None and self.left > 0 and self.under_way < self.world.profile.window:
             count = min(self.left, self.rng.choice((1, 1, 2, 5)))
             self.left -= count
-            self.under_way += 1
-            process.inject(lambda: self.delay(process, count))
+            end = self.begin(process)
+            process.inject(lambda: self.delay(process, count, end))
         self.again(self.world.profile.pace_ms)
 
-    def delay(self, process: Process, count: int) -> None:
+    def delay(self, process: Process, count: int, end: Callable[[], None]) -> None:
         """In the node's turn."""
         state, ledger = process.broker.definitions.state, self.world.ledger
         for name in (STORE, *DUE):
@@ -174,8 +188,7 @@ class Delayer(Publisher):
         book.publish(bodies)
 
         def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
-            if self.at is process:
-                self.under_way -= 1
+            end()
             self.answered(process, book, bodies, ok, refused)
 
         process.broker.publishing.publish(VHOST, table, 0, len(bodies), None, confirmed)
@@ -199,11 +212,11 @@ class Resender(Publisher):
         """Send a run, a new one or one again, while the window allows."""
         process = self.connected()
         if process is not None and self.left > 0 and self.under_way < self.world.profile.window:
-            self.under_way += 1
-            process.inject(lambda: self.send(process))
+            end = self.begin(process)
+            process.inject(lambda: self.send(process, end))
         self.again(self.world.profile.pace_ms)
 
-    def send(self, process: Process) -> None:
+    def send(self, process: Process, end: Callable[[], None]) -> None:
         """In the node's turn."""
         queue = self.queue(process)
         assert queue is not None, self.plan.name
@@ -223,8 +236,7 @@ class Resender(Publisher):
             table.append(route, self.said(at), self.body(at), 4, TTL_NONE)
 
         def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
-            if self.at is process:
-                self.under_way -= 1
+            end()
             self.answered(process, book, bodies, ok, refused)
 
         process.broker.publishing.publish(VHOST, table, 0, len(run), None, confirmed)
