@@ -569,6 +569,17 @@ def test_a_permission_is_looked_up_at_each_operation() -> None:
 # ------------------------------------------------------------------ what checking takes
 
 
+@pytest.mark.parametrize("queue", ["", "q"])
+def test_the_right_is_asked_before_a_block_is_unpacked(queue: str) -> None:
+    exchange = "" if queue else "amq.direct"
+    for request in (
+        amqp10_requests.PublishBlock(queue, exchange, b"no block"),
+        stage(exchange, b"no block"),
+    ):
+        assert isinstance(try10(request, EVERYTHING), errors.InvalidArgument)
+        assert isinstance(try10(request, granted(())), errors.AccessRefused)
+
+
 class CountedRights(Broker10):
     """Counts how often a right was looked up."""
 

@@ -42,6 +42,7 @@ def _allowed(
     key  the routing key of all of them; None: each has that of its route
     """
     limits, access = asker.broker.settings.limits, asker.access
+    access.publish(exchange, ())  # before the block is unpacked
     table = yield from admit(data, exchange, limits.message_size_max, limits.frame_max, steps)
     keys = (Route(*route).routing_key for route in table.routes.entries)
     named = (each.decode("utf-8", "surrogateescape") for each in keys)
