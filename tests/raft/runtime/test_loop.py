@@ -187,12 +187,16 @@ def test_a_stream_reads_little_from_then_on() -> None:
     def fed(octets: int) -> None:
         del sizes[:]
         left = octets
-        while sum(sizes) < octets:
+
+        def came() -> bool:
+            nonlocal left
             try:
                 left -= theirs.send(bytes(left)) if left else 0
             except BlockingIOError:
                 pass
-            loop.run_turn(0)
+            return sum(sizes) == octets
+
+        until(loop, came)
 
     fed(1 << 20)
     assert max(sizes) > READ_BYTES_MIN
