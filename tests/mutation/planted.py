@@ -51,8 +51,8 @@ PLANTED: dict[str, tuple[Planted, ...]] = {
     "queue": (
         Planted(  # a snapshot forgets that a single active consumer makes way
             "broker/warren_machines/queue/queue_snapshot.py",
-            "        uplink.yields,\n",
-            "        False,\n",
+            "            uplink.yields,\n",
+            "            False,\n",
         ),
     ),
     "uplink": (

@@ -217,14 +217,15 @@ def a_request_that_is_repeated_is_another_start() -> list[Replacement]:
 
 def starts_are_not_in_the_snapshot() -> list[Replacement]:
     """A member restored from a snapshot counts a reader's starts from there."""
-    read = queue_snapshot.restored_reader
+    read = queue_snapshot.restore
 
-    def forgetful(row: Any) -> Any:
-        reader = read(row)
-        reader.starts = 0
-        return reader
+    def forgetful(data: bytes) -> Any:
+        state = read(data)
+        for reader in state.readers.values():
+            reader.starts = 0
+        return state
 
-    return [(queue_snapshot, "restored_reader", forgetful)]
+    return [(queue_snapshot, "restore", forgetful)]
 
 
 def a_closed_batch_is_published() -> list[Replacement]:

@@ -7,40 +7,39 @@ keys are sorted. It holds runs and counts, never a message.
 Blocks and ready messages are stored in the packed form of the state (`block_index`,
 `ready_queue`): a snapshot costs some microseconds per thousand blocks.
 
-The layout of everything in it is replicated state, also that of `QueueConfig`, `HeldClaim`,
-`PublishedBatch`, `ReadBy`, `ClaimBinding`, `ClaimName`, of the replies that it keeps, and the order
-of the fields of `Consumer`, `Relay` and `RunStage`: another one is a new FORMAT.
+The layout of everything in it is replicated state, also that of `QueueConfig`, `ReaderState`,
+`SinkRun`, of what these contain, of the replies that it keeps, and the order of the fields of
+`Consumer`, `Relay` and `SeenUplink`: another one is a new FORMAT.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import astuple
 
 from warren_machines.queue.annotations import AnnotatedRow
-from warren_machines.queue.claims.reader_state import ReaderRow, reader_row, restored_reader
+from warren_machines.queue.claims.reader_state import ReaderState
 from warren_machines.queue.commands import AnyReply
 from warren_machines.queue.delayed.delayed_queue import Delayed
 from warren_machines.queue.filters.filters import Filter, PageRow
 from warren_machines.queue.letters.letter_queue import LetterQueue
 from warren_machines.queue.ready.ranges import Held
 from warren_machines.queue.relays import relays
-from warren_machines.queue.relays.relay_state import KeptRun, OriginRow, Relay
-from warren_machines.queue.sinks.sink_state import RunRow, restored_run, run_row
+from warren_machines.queue.relays.relay_state import KeptRun, Numbering, OriginRow, Relay
+from warren_machines.queue.sinks.sink_state import SinkRun
 from warren_machines.queue.state import Consumer, QueueState, SeenUplink, Standby
 from warren_wire.queue_values.config import QueueConfig
 
 FORMAT: Final = 1
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = tuple(
-    each.name
-    for each in fields(Consumer)
-    if each.name not in ("held", "relay", "numbering", "filter", "drain_at")
+    each.name for each in fields(Consumer) if each.name not in ("held", "numbering", "filter")
 )
-"""Fields of a `Consumer` as they are; its relay and filter are in the rows of these."""
+"""Fields of a `Consumer` that are plain values."""
 _PLAIN: Final = (
     "ready_bytes",
     "consumer_count",
@@ -56,8 +55,16 @@ _PLAIN: Final = (
 )
 
 
-_KeptRow: TypeAlias = tuple[int, tuple[AnyReply, ...]]
+_consumer_values: Final = attrgetter(*_CONSUMER_FIELDS)
 _Counts: TypeAlias = tuple[int, int, int]
+_ConsumerRow: TypeAlias = tuple[list[Any], list[Held], Numbering, int]
+"""The _CONSUMER_FIELDS of a `Consumer`, what it holds with the names of that, its filter or 0."""
+_UplinkRow: TypeAlias = tuple[
+    tuple[int, str, int, dict[int, tuple[AnyReply, ...]], int, int, bool], list[_ConsumerRow]
+]
+"""The fields of a `SeenUplink` up to its consumers, and these."""
+_RelayRow: TypeAlias = tuple[str, int, tuple[int, int], int, int, list[KeptRun]]
+"""The fields of a `Relay` up to `kept`: its consumers name it."""
 
 
 class _Row(msgspec.Struct, array_like=True):
@@ -80,9 +87,9 @@ class _Row(msgspec.Struct, array_like=True):
     active: tuple[int, int] | None
     relays: list[_RelayRow]
     filters: _FiltersRow | None
-    readers: list[ReaderRow]
+    readers: list[ReaderState]
     claim_floor: int
-    runs: list[tuple[str, list[RunRow]]]
+    runs: dict[str, dict[str, SinkRun]]
     forgotten_epoch: int
 
 
@@ -93,31 +100,6 @@ class _SeenRow(msgspec.Struct, array_like=True):
     producers: list[bytes]
     order: list[bytes | tuple[int, int, int]]
     times: list[tuple[int, int, int]]
-
-
-class _UplinkRow(msgspec.Struct, array_like=True):
-    """A `SeenUplink`; consumers: their _CONSUMER_FIELDS, and what they hold."""
-
-    id: int
-    node: str
-    last_seq: int
-    suspected_ms: int
-    kept: list[_KeptRow]
-    consumers: list[tuple[list[Any], list[Held]]]
-    incarnation: int
-    yields: bool
-
-
-class _RelayRow(msgspec.Struct, array_like=True):
-    """A `Relay`: the same fields; numbered: the names of what its consumers hold, by their keys."""
-
-    name: str
-    origin: int
-    owner: tuple[int, int]
-    next_number: int
-    idle_ms: int
-    kept: list[KeptRun]
-    numbered: list[tuple[tuple[int, int], list[tuple[int, int, int]]]]
 
 
 class _FilterRow(msgspec.Struct, array_like=True):
@@ -132,12 +114,11 @@ class _FilterRow(msgspec.Struct, array_like=True):
 
 
 class _FiltersRow(msgspec.Struct, array_like=True):
-    """The `Filters`; uses: (uplink, consumer, filter, drain_at)."""
+    """The `Filters`."""
 
     next_id: int
     newest: int
     filters: list[_FilterRow]
-    uses: list[tuple[int, int, int, int]]
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(_Row)
@@ -168,14 +149,11 @@ def snapshot(state: QueueState) -> bytes:
                 for priority in sorted(state.service.lanes)
             ],
             active=state.active.key if state.active is not None else None,
-            relays=[_relay_row(state, state.relays[name]) for name in sorted(state.relays)],
+            relays=[astuple(state.relays[name])[:-1] for name in sorted(state.relays)],
             filters=_filters_row(state) if state.filters.next_id > 1 else None,
-            readers=[reader_row(state.readers[name]) for name in sorted(state.readers)],
+            readers=[state.readers[name] for name in sorted(state.readers)],
             claim_floor=state.claim_floor,
-            runs=[
-                (sink, [run_row(name, run) for name, run in runs.items()])
-                for sink, runs in state.runs.items()
-            ],
+            runs=state.runs,
             forgotten_epoch=state.forgotten_epoch,
         )
     )
@@ -192,27 +170,27 @@ def _letters_row(letters: LetterQueue) -> tuple[_Counts, list[bytes]] | None:
 
 
 def _uplink_row(uplink: SeenUplink) -> _UplinkRow:
-    return _UplinkRow(
-        uplink.id,
-        uplink.node,
-        uplink.last_seq,
-        uplink.suspected_ms,
-        sorted(uplink.kept.items(), key=lambda item: item[0]),
-        [
-            ([getattr(one, name) for name in _CONSUMER_FIELDS], one.held)
-            for one in uplink.consumers.values()
-        ],
-        uplink.incarnation,
-        uplink.yields,
+    consumers: list[_ConsumerRow] = [
+        (
+            list(_consumer_values(one)),
+            one.held,
+            one.numbering,
+            one.filter.id if one.filter is not None else 0,
+        )
+        for one in uplink.consumers.values()
+    ]
+    return (
+        (
+            uplink.id,
+            uplink.node,
+            uplink.last_seq,
+            uplink.kept,
+            uplink.suspected_ms,
+            uplink.incarnation,
+            uplink.yields,
+        ),
+        consumers,
     )
-
-
-def _relay_row(state: QueueState, relay: Relay) -> _RelayRow:
-    known = [state.find(*key) for key in relay.consumer_keys]
-    named = [each for each in known if each is not None and each.relay == relay.name]
-    numbered = [(consumer.key, consumer.numbering) for consumer in named]
-    values: tuple[Any, ...] = (*astuple(relay)[:-1], sorted(numbered))
-    return _RelayRow(*values)
 
 
 def _filters_row(state: QueueState) -> _FiltersRow:
@@ -225,11 +203,6 @@ def _filters_row(state: QueueState) -> _FiltersRow:
                 one.id, one.text, one.judged, one.goal, list(one.parked), one.dump(state.contents)
             )
             for one in known
-        ],
-        [
-            (*consumer.key, consumer.filter.id, consumer.drain_at)
-            for consumer in state.all_consumers()
-            if consumer.filter is not None
         ],
     )
 
@@ -247,32 +220,28 @@ def restore(data: bytes) -> QueueState:
         state.order.load_returned(*row.came_back)
     state.over = dict(row.over)
     _load_beside(state, row)
-    for one in row.uplinks:
-        uplink = SeenUplink(one.id, one.node, one.last_seq, dict(one.kept))
-        uplink.suspected_ms, uplink.incarnation = one.suspected_ms, one.incarnation
-        uplink.yields = one.yields
-        state.uplinks[uplink.id] = uplink
-        for values, held in one.consumers:
-            named = dict(zip(_CONSUMER_FIELDS, values, strict=True))
-            consumer = Consumer(**named, held=held)
-            uplink.add(consumer)
-            if consumer.exclusive and not consumer.cancelled:
-                state.exclusive = consumer
+    if row.filters is not None:
+        _load_filters(state, row.filters)
+    for relay in row.relays:
+        relays.add(state, Relay(*relay))
+    for known, consumers in row.uplinks:
+        uplink = state.uplinks[known[0]] = SeenUplink(*known)
+        for consumer in consumers:
+            _load_consumer(state, uplink, consumer)
     for _, keys in row.service:
         for key in keys:
             state.service.add(state.consumer(key))
     state.active = state.consumer(row.active) if row.active is not None else None
     if state.config.single_active_consumer:
         state.standby = Standby(state.all_consumers())
-    _load_relays(state, row)
-    if row.filters is not None:
-        _load_filters(state, row.filters)
-    for reader in row.readers:
-        state.readers[reader.name] = restored_reader(reader)
+    state.changed_relays = dict.fromkeys(state.relays)
+    if row.origins is not None:
+        state.origins.dropped, rows = row.origins
+        state.origins.load(rows)
+    state.readers = {reader.name: reader for reader in row.readers}
     state.claim_floor = row.claim_floor
     state.forgotten_epoch = row.forgotten_epoch
-    for sink, rows in row.runs:
-        state.runs[sink] = {each.run: restored_run(each) for each in rows}
+    state.runs = row.runs
     return state
 
 
@@ -288,31 +257,26 @@ def _load_beside(state: QueueState, row: _Row) -> None:
         state.seen.load(row.seen.producers, row.seen.order, row.seen.times)
 
 
-def _load_relays(state: QueueState, row: _Row) -> None:
-    """Load relays with the names of what their consumers hold, and origins."""
-    for one in row.relays:
-        relays.add(state, Relay(*astuple(one)[:-1]))
-        for key, numbering in one.numbered:
-            consumer = state.consumer(key)
-            consumer.relay, consumer.numbering = one.name, numbering
-            state.relays[one.name].consumer_keys[key] = None
-    state.changed_relays = dict.fromkeys(state.relays)
-    if row.origins is not None:
-        state.origins.dropped, rows = row.origins
-        state.origins.load(rows)
+def _load_consumer(state: QueueState, uplink: SeenUplink, row: _ConsumerRow) -> None:
+    """Load a consumer with its place among those of its relay and filter."""
+    values, held, numbering, filter_id = row
+    named = dict(zip(_CONSUMER_FIELDS, values, strict=True))
+    consumer = Consumer(**named, held=held, numbering=numbering)
+    uplink.add(consumer)
+    if consumer.exclusive and not consumer.cancelled:
+        state.exclusive = consumer
+    if consumer.relay:
+        state.relays[consumer.relay].consumer_keys[consumer.key] = None
+    if filter_id:
+        consumer.filter = state.filters.by_id[filter_id]
+        consumer.filter.users += 1
 
 
 def _load_filters(state: QueueState, row: _FiltersRow) -> None:
-    """Load filters, and the consumers that use them."""
+    """Load filters, without the consumers that use them."""
     state.filters.next_id, state.filters.newest = row.next_id, row.newest
     for one in row.filters:
         made = Filter(one.id, one.text, one.judged, one.goal)
         made.parked = dict.fromkeys(one.parked)
         made.load(one.pages)
         state.filters.add(made)
-    for uplink, number, filter_id, drain_at in row.uses:
-        consumer = state.consumer((uplink, number))
-        consumer.filter = state.filters.get(filter_id)
-        consumer.drain_at = drain_at
-        assert consumer.filter is not None, filter_id
-        consumer.filter.users += 1

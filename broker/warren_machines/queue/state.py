@@ -190,10 +190,10 @@ class SeenUplink:
     node: str
     last_seq: int = 0
     kept: dict[int, tuple[AnyReply, ...]] = field(default_factory=dict)
-    consumers: dict[int, Consumer] = field(default_factory=dict)
     suspected_ms: int = 0
     incarnation: int = 0
     yields: bool = False
+    consumers: dict[int, Consumer] = field(default_factory=dict)
     sessions: dict[int, dict[int, Consumer]] = field(default_factory=dict)
 
     def add(self, consumer: Consumer) -> None:

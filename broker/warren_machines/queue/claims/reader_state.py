@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -34,10 +32,10 @@ class HeldClaim(msgspec.Struct, array_like=True, eq=False):
     origin: int = UNDIVIDED
 
 
-@dataclass(slots=True, eq=False)
-class ReaderState:
-    """A claim reader.
+class ReaderState(msgspec.Struct, array_like=True, eq=False):
+    """A claim reader. Snapshots contain it as it is: see `HeldClaim`.
 
+    claims    the open ones, ascending
     settled   last settled claim
     opened    highest number ever opened; not settled and not in `claims`: lost
     heard_ms  last sign of life of its driver
@@ -57,12 +55,12 @@ class ReaderState:
     settled: int = 0
     opened: int = 0
     heard_ms: int = 0
-    claims: dict[int, HeldClaim] = field(default_factory=dict)
+    claims: dict[int, HeldClaim] = {}
     calls: tuple[tuple[str, int], ...] = ()
     decided: tuple[int, ClaimBinding] | None = None
     expires_ms: int = 0
     described: tuple[int, ReadBy] | None = None
-    parts: list[HeldClaim] = field(default_factory=list)
+    parts: list[HeldClaim] = []
     in_row: int = 0
     passed: bool = False
     starts: int = 0
@@ -82,6 +80,7 @@ class ReaderState:
         """Assert the invariants, also those of its claims and parts."""
         epochs = [epoch for _, epoch in self.calls]
         assert epochs == sorted(set(epochs)) and max(epochs, default=0) <= self.epoch, epochs
+        assert list(self.claims) == sorted(self.claims), (self.name, self.claims)
         for number, claim in self.claims.items():
             assert number == claim.number, (number, claim.number)
             assert self.settled < number <= self.opened, (self, number)
@@ -94,36 +93,3 @@ class ReaderState:
             assert 0 < part.messages == length(part.runs), (self.name, part)
             assert part.messages == 1 or part.origin == HALF, (self.name, part)
             assert not part.number and part.binding is None, (self.name, part)
-
-
-class ReaderRow(msgspec.Struct, array_like=True):
-    """A `ReaderState` in a snapshot: the same fields; claims: ascending."""
-
-    name: str
-    epoch: int
-    settled: int
-    opened: int
-    heard_ms: int
-    claims: list[HeldClaim]
-    calls: tuple[tuple[str, int], ...]
-    decided: tuple[int, ClaimBinding] | None
-    expires_ms: int
-    described: tuple[int, ReadBy] | None
-    parts: list[HeldClaim]
-    in_row: int
-    passed: bool
-    starts: int
-    ahead: tuple[int, int] | None
-
-
-def reader_row(reader: ReaderState) -> ReaderRow:
-    """Return the row of a reader."""
-    same: dict[str, Any] = {name: getattr(reader, name) for name in ReaderRow.__struct_fields__}
-    claims = [reader.claims[number] for number in sorted(reader.claims)]
-    return ReaderRow(**{**same, "claims": claims})
-
-
-def restored_reader(row: ReaderRow) -> ReaderState:
-    """Return the reader of a row."""
-    same: dict[str, Any] = msgspec.structs.asdict(row)
-    return ReaderState(**{**same, "claims": {claim.number: claim for claim in row.claims}})

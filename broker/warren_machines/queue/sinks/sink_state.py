@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
-from msgspec.structs import astuple
 
 from warren_machines.queue.claims.decision_commands import ClaimName
 
@@ -14,8 +12,8 @@ StageKey: TypeAlias = tuple[int, int, int]
 """(batch, partition, attempt)."""
 
 
-class RunStage(msgspec.Struct, eq=False):
-    """What one attempt at a partition has staged for a batch of a run.
+class RunStage(msgspec.Struct, array_like=True, eq=False):
+    """What one attempt at a partition has staged for a batch of a run; it is so in snapshots.
 
     blocks    (index, count, priority runs) in the order they arrived; empty for a repeat
     count     blocks received
@@ -48,9 +46,10 @@ class PublishedBatch(msgspec.Struct, array_like=True, frozen=True):
     settles: tuple[ClaimName, ...] | None = None
 
 
-@dataclass(slots=True, eq=False)
-class SinkRun:
+class SinkRun(msgspec.Struct, array_like=True, eq=False):
     """One run of a staging sink: what its drivers have staged and published in this queue.
+
+    Snapshots contain it as it is.
 
     epoch       the highest of a driver so far
     last_batch  the last one that was published or closed (`AskBatch.close`); -1: none yet
@@ -64,8 +63,8 @@ class SinkRun:
 
     epoch: int = 0
     last_batch: int = -1
-    published: list[PublishedBatch] = field(default_factory=list)
-    stages: dict[StageKey, RunStage] = field(default_factory=dict)
+    published: list[PublishedBatch] = []
+    stages: dict[StageKey, RunStage] = {}
     heard_ms: int = 0
     expires_ms: int = 0
 
@@ -86,42 +85,3 @@ class SinkRun:
                 assert key[0] > self.last_batch, (name, key, self.last_batch)
                 assert part.count == len(part.blocks), (name, key)
                 assert part.messages == sum(block[1] for block in part.blocks), (name, key)
-
-
-class RunStageRow(msgspec.Struct, array_like=True):
-    """A `RunStage` in a snapshot: its key, and the same fields."""
-
-    key: StageKey
-    blocks: list[tuple[int, int, tuple[tuple[int, int], ...]]]
-    count: int
-    messages: int
-    digest: int
-    repeat: bool
-    expires_ms: int
-    last_seq: int
-
-
-class RunRow(msgspec.Struct, array_like=True):
-    """A `SinkRun` in a snapshot: its name, and the same fields."""
-
-    run: str
-    epoch: int
-    last_batch: int
-    published: list[PublishedBatch]
-    stages: list[RunStageRow]
-    heard_ms: int
-    expires_ms: int
-
-
-def run_row(name: str, run: SinkRun) -> RunRow:
-    """Return the row of a run."""
-    stages = [RunStageRow(key, *astuple(part)) for key, part in run.stages.items()]
-    known = (run.epoch, run.last_batch, run.published)
-    return RunRow(name, *known, stages, run.heard_ms, run.expires_ms)
-
-
-def restored_run(row: RunRow) -> SinkRun:
-    """Return the run of a row."""
-    stages = {each.key: RunStage(*astuple(each)[1:]) for each in row.stages}
-    known = (row.epoch, row.last_batch, row.published)
-    return SinkRun(*known, stages, row.heard_ms, row.expires_ms)
