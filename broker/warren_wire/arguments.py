@@ -27,12 +27,10 @@ from warren_wire.errors import (
     inequivalent,
     named,
     render_argument,
+    type_word,
 )
 from warren_wire.queue_values.config import (
-    DEDUPLICATION_TTL_MS_DEFAULT,
-    DEDUPLICATION_WINDOW_DEFAULT,
     DEDUPLICATION_WINDOW_MAX,
-    DelayedRetryType,
     QueueConfig,
 )
 
@@ -109,23 +107,6 @@ def plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Decimal):
         return str(value)
     raise PreconditionFailed(f"an argument of type {type(value).__name__} cannot be stored")
-
-
-def type_word(value: Any) -> str:
-    """Return RabbitMQ's word for a plain value's type."""
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
-    words: dict[type, str] = {
-        str: "longstr",
-        float: "double",
-        bytes: "binary",
-        dict: "table",
-        list: "array",
-        type(None): "void",
-    }
-    return words[type(value)]
 
 
 # ------------------------------------------------------------------ checks
@@ -207,7 +188,6 @@ class Argument:
     """A supported argument.
 
     at        the operation it belongs to
-    policy    the policy key with the same meaning; None: there is none
     compared  a declaration that differs in it is not equivalent
     only      the kind of queue it is for, and refused for others, as in RabbitMQ; None: both. Where
               no type is named, one for quorum queues asks for such a queue
@@ -216,7 +196,6 @@ class Argument:
     name: str
     check: Check
     at: Literal["declare", "consume"] = "declare"
-    policy: str | None = None
     compared: bool = True
     only: Kind | None = None
 
@@ -224,70 +203,54 @@ class Argument:
 _DURATION: Final = integer(0, DURATION_MS_MAX)
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 _LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders")
+_MODES: Final = ("default", "lazy")
+RETRY_TYPES: Final = ("all", "failed", "returned")
+_STRATEGIES: Final = ("at-most-once", "at-least-once")
+TARGET_SIZE: Final = "x-quorum-target-group-size"
 
 TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-queue-type", _queue_type),
-    Argument("x-expires", integer(1, DURATION_MS_MAX), policy="expires"),
-    Argument("x-message-ttl", _DURATION, policy="message-ttl"),
-    Argument("x-dead-letter-exchange", string, policy="dead-letter-exchange"),
-    Argument(
-        "x-dead-letter-routing-key", _dead_letter_routing_key, policy="dead-letter-routing-key"
-    ),
-    Argument(
-        "x-dead-letter-strategy",
-        one_of(("at-most-once", "at-least-once"), "invalid_dlx_strategy"),
-        policy="dead-letter-strategy",
-        only="quorum",
-    ),
-    Argument("x-max-length", integer(), policy="max-length"),
-    Argument("x-max-length-bytes", integer(), policy="max-length-bytes"),
-    Argument("x-max-in-memory-length", integer(), policy="max-in-memory-length", compared=False),
-    Argument("x-max-in-memory-bytes", integer(), policy="max-in-memory-bytes", compared=False),
+    Argument("x-expires", integer(1, DURATION_MS_MAX)),
+    Argument("x-message-ttl", _DURATION),
+    Argument("x-dead-letter-exchange", string),
+    Argument("x-dead-letter-routing-key", _dead_letter_routing_key),
+    Argument("x-dead-letter-strategy", one_of(_STRATEGIES, "invalid_dlx_strategy"), only="quorum"),
+    Argument("x-max-length", integer()),
+    Argument("x-max-length-bytes", integer()),
+    Argument("x-max-in-memory-length", integer(), compared=False),
+    Argument("x-max-in-memory-bytes", integer(), compared=False),
     Argument("x-max-priority", integer(0, 255)),
-    Argument("x-overflow", one_of(_OVERFLOWS, "invalid_overflow"), policy="overflow"),
+    Argument("x-overflow", one_of(_OVERFLOWS, "invalid_overflow")),
     Argument("x-single-active-consumer", boolean),
-    Argument("x-delivery-limit", integer(None), policy="delivery-limit"),
-    Argument("x-consumer-timeout", _DURATION, policy="consumer-timeout"),
-    Argument("x-consumer-disconnected-timeout", _DURATION, policy="consumer-disconnected-timeout"),
+    Argument("x-delivery-limit", integer(None)),
+    Argument("x-consumer-timeout", _DURATION),
+    Argument("x-consumer-disconnected-timeout", _DURATION),
     Argument("x-quorum-initial-group-size", integer(1), only="quorum"),
-    Argument(
-        "x-quorum-target-group-size",
-        integer(1, GROUP_SIZE_MAX),
-        policy="target-group-size",
-        compared=False,
-        only="quorum",
-    ),
-    Argument(
-        "x-queue-leader-locator",
-        one_of(_LOCATORS, "invalid_queue_locator_arg"),
-        policy="queue-leader-locator",
-    ),
+    Argument(TARGET_SIZE, integer(1, GROUP_SIZE_MAX), compared=False, only="quorum"),
+    Argument("x-queue-leader-locator", one_of(_LOCATORS, "invalid_queue_locator_arg")),
     Argument("x-queue-master-locator", string, compared=False, only="classic"),
-    Argument(
-        "x-queue-mode",
-        one_of(("default", "lazy"), "invalid_queue_mode"),
-        policy="queue-mode",
-        compared=False,
-        only="classic",
-    ),
-    Argument(
-        "x-queue-version", _queue_version, policy="queue-version", compared=False, only="classic"
-    ),
-    Argument("x-delayed-retry-type", _anything, policy="delayed-retry-type", only="quorum"),
-    Argument("x-delayed-retry-min", _anything, policy="delayed-retry-min", only="quorum"),
-    Argument("x-delayed-retry-max", _anything, policy="delayed-retry-max", only="quorum"),
-    Argument("x-deduplication", boolean, policy="deduplication"),
-    Argument(
-        "x-deduplication-window",
-        integer(1, DEDUPLICATION_WINDOW_MAX),
-        policy="deduplication-window",
-    ),
-    Argument("x-deduplication-ttl", integer(1, DURATION_MS_MAX), policy="deduplication-ttl"),
+    Argument("x-queue-mode", one_of(_MODES, "invalid_queue_mode"), compared=False, only="classic"),
+    Argument("x-queue-version", _queue_version, compared=False, only="classic"),
+    Argument("x-delayed-retry-type", _anything, only="quorum"),
+    Argument("x-delayed-retry-min", _anything, only="quorum"),
+    Argument("x-delayed-retry-max", _anything, only="quorum"),
+    Argument("x-deduplication", boolean),
+    Argument("x-deduplication-window", integer(1, DEDUPLICATION_WINDOW_MAX)),
+    Argument("x-deduplication-ttl", integer(1, DURATION_MS_MAX)),
     Argument("x-priority", integer(None), at="consume"),
     Argument("x-consumer-timeout", _DURATION, at="consume"),
     Argument("x-cancel-on-ha-failover", boolean, at="consume"),
     Argument(relay_names.ARGUMENT, string, at="consume"),
 )
+DECLARED: Final = {row.name: row for row in TABLE if row.at == "declare"}
+"""The arguments of declarations."""
+FIELDS: Final = {
+    name: field
+    for name in DECLARED
+    for field in QueueConfig.__struct_fields__
+    if field.removesuffix("_ms").replace("_", "-") == name.removeprefix("x-")
+}
+"""The field of QueueConfig that an argument sets: it has the argument's name, with a unit."""
 STREAM_ONLY: Final = (
     "x-max-age",
     "x-stream-max-segment-size-bytes",
@@ -386,8 +349,16 @@ def queue_declaration(
         raise PreconditionFailed(f"invalid property '{flaw}' for {what}")
     size = given.get("x-quorum-initial-group-size", defaults.group_size)
     locator = given.get("x-queue-leader-locator", defaults.leader_locator)
-    config = _config(vhost, name, kind, durable, exclusive, auto_delete, given, defaults)
-    config = msgspec.structs.replace(config, replicated=type_of == "replicated")
+    config = QueueConfig(
+        vhost=vhost,
+        name=name,
+        kind=kind,
+        durable=durable,
+        exclusive=exclusive,
+        auto_delete=auto_delete,
+        replicated=type_of == "replicated",
+        **_settings(kind, given, defaults),
+    )
     return QueueDeclaration(
         config=config,
         arguments=given,
@@ -406,69 +377,39 @@ def _type_of(
         return "quorum" if asked == "quorum" else "classic"
     if auto_delete:
         return "classic" if default == "classic" else "replicated"
-    of_quorum = any(row.only == "quorum" and row.name in given for row in TABLE)
+    of_quorum = any(row.only == "quorum" and name in given for name, row in DECLARED.items())
     return "quorum" if of_quorum and default == "replicated" else default
 
 
-def _config(
-    vhost: str,
-    name: str,
-    kind: Kind,
-    durable: bool,
-    exclusive: bool,
-    auto_delete: bool,
-    given: dict[str, Any],
-    defaults: QueueDefaults,
-) -> QueueConfig:
-    priority_max, priority_default = _priorities(kind, given.get("x-max-priority"))
-    retry_type, retry_min_ms, retry_max_ms = delayed_retry(kind, given)
-    return QueueConfig(
-        vhost=vhost,
-        name=name,
-        kind=kind,
-        durable=durable,
-        exclusive=exclusive,
-        auto_delete=auto_delete,
-        single_active_consumer=given.get("x-single-active-consumer", False),
-        delivery_limit=max(-1, given.get("x-delivery-limit", 20 if kind == "quorum" else -1)),
-        consumer_timeout_ms=given.get("x-consumer-timeout", defaults.consumer_timeout_ms),
-        consumer_disconnected_timeout_ms=given.get(
-            "x-consumer-disconnected-timeout", defaults.consumer_disconnected_timeout_ms
-        ),
-        max_length=given.get("x-max-length"),
-        max_length_bytes=given.get("x-max-length-bytes"),
-        overflow=given.get("x-overflow", "drop-head"),
-        message_ttl_ms=given.get("x-message-ttl"),
-        expires_ms=given.get("x-expires"),
-        dead_letter_exchange=given.get("x-dead-letter-exchange"),
-        dead_letter_routing_key=given.get("x-dead-letter-routing-key"),
-        priority_max=priority_max,
-        priority_default=priority_default,
-        delayed_retry_type=retry_type,
-        delayed_retry_min_ms=retry_min_ms,
-        delayed_retry_max_ms=retry_max_ms,
-        dead_letter_strategy=given.get("x-dead-letter-strategy", "at-most-once"),
-        deduplication=given.get("x-deduplication", False),
-        deduplication_window=given.get("x-deduplication-window", DEDUPLICATION_WINDOW_DEFAULT),
-        deduplication_ttl_ms=given.get("x-deduplication-ttl", DEDUPLICATION_TTL_MS_DEFAULT),
-    )
+def _settings(kind: Kind, given: dict[str, Any], defaults: QueueDefaults) -> dict[str, Any]:
+    """Return the fields of QueueConfig that arguments say, or the node's defaults."""
+    found = {
+        "delivery_limit": 20 if kind == "quorum" else -1,
+        "consumer_timeout_ms": defaults.consumer_timeout_ms,
+        "consumer_disconnected_timeout_ms": defaults.consumer_disconnected_timeout_ms,
+        **{field: given[name] for name, field in FIELDS.items() if name in given},
+    }
+    found["delivery_limit"] = max(-1, found["delivery_limit"])
+    asked = given.get("x-max-priority")
+    found["priority_max"], found["priority_default"] = _priorities(kind, asked)
+    return {**found, **delayed_retry(kind, given)}
 
 
-def delayed_retry(
-    kind: Kind, given: Mapping[str, Any]
-) -> tuple[DelayedRetryType, int | None, int | None]:
-    """Return the effective (type, minimum, maximum) of delayed retry; times in milliseconds.
+def delayed_retry(kind: Kind, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of QueueConfig for the effective delayed retry.
 
     As in RabbitMQ, delayed retry is disabled when its type is not a known word or its minimum is
     not a positive integer, and a maximum that is no positive integer counts as not given.
     """
     asked, least = given.get("x-delayed-retry-type"), given.get("x-delayed-retry-min")
-    if kind != "quorum" or not _is_positive(least):
-        return "disabled", None, None
-    if asked != "all" and asked != "failed" and asked != "returned":
-        return "disabled", None, None
     most = given.get("x-delayed-retry-max")
-    return asked, least, most if _is_positive(most) else None
+    if kind != "quorum" or not _is_positive(least) or asked not in RETRY_TYPES:
+        asked, least, most = "disabled", None, None
+    return {
+        "delayed_retry_type": asked,
+        "delayed_retry_min_ms": least,
+        "delayed_retry_max_ms": most if _is_positive(most) else None,
+    }
 
 
 def _is_positive(value: Any) -> bool:
@@ -492,8 +433,16 @@ def check_name(what: str, name: str) -> None:
         )
 
 
-class ConsumeArguments(msgspec.Struct, frozen=True):
-    """A consumer's arguments; timeout_ms None: the queue's.
+_CONSUMER_ARGUMENTS: Final = {
+    "priority": "x-priority",
+    "timeout_ms": "x-consumer-timeout",
+    "cancel_on_failover": "x-cancel-on-ha-failover",
+    "relay": relay_names.ARGUMENT,
+}
+
+
+class ConsumeArguments(msgspec.Struct, frozen=True, omit_defaults=True, rename=_CONSUMER_ARGUMENTS):
+    """A consumer's arguments, by their names; timeout_ms None: the queue's.
 
     cancel_on_failover  cancel it when another node begins to lead the queue
     relay               name of the relay that it is; "": none
@@ -506,18 +455,8 @@ class ConsumeArguments(msgspec.Struct, frozen=True):
 
     def shown(self) -> dict[str, Any]:
         """Return those that are not as without arguments, by their names."""
-        default = msgspec.structs.astuple(ConsumeArguments())
-        named = zip(_CONSUMER_ARGUMENTS, msgspec.structs.astuple(self), default, strict=True)
-        return {name: value for name, value, other in named if value != other}
-
-
-_CONSUMER_ARGUMENTS: Final = (
-    "x-priority",
-    "x-consumer-timeout",
-    "x-cancel-on-ha-failover",
-    relay_names.ARGUMENT,
-)
-"""Their names, in the order of the fields."""
+        shown: dict[str, Any] = msgspec.to_builtins(self)
+        return shown
 
 
 def consume_arguments(
@@ -531,17 +470,12 @@ def consume_arguments(
         return ConsumeArguments()
     given: dict[str, Any] = plain(arguments)
     _check(given, "consume", kind, named("queue", queue, vhost))
-    return ConsumeArguments(
-        given.get("x-priority", 0),
-        given.get("x-consumer-timeout"),
-        given.get("x-cancel-on-ha-failover", False),
-        given.get(relay_names.ARGUMENT, ""),
-    )
+    return msgspec.convert(given, ConsumeArguments)
 
 
 # ------------------------------------------------------------------ equivalence
 
-_COMPARED: Final = tuple(row.name for row in TABLE if row.compared and row.at == "declare")
+_COMPARED: Final = tuple(name for name, row in DECLARED.items() if row.compared)
 _COMPARED_RELAXED: Final = (
     "x-dead-letter-exchange",
     "x-dead-letter-routing-key",

@@ -343,19 +343,24 @@ def render_argument(value: object) -> str:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     shown = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"the value '{shown}' of type '{_type_word(value)}'"
+    return f"the value '{shown}' of type '{type_word(value)}'"
 
 
-def _type_word(value: object) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, str):
-        return "longstr"
-    if isinstance(value, int):
+def type_word(value: object) -> str:
+    """Return RabbitMQ's word for a plain value's type."""
+    if isinstance(value, int) and not isinstance(value, bool):
         return "signedint" if -(1 << 31) <= value < 1 << 31 else "long"
-    if isinstance(value, float):
-        return "double"
-    return "table" if isinstance(value, dict) else "array"
+    return _TYPE_WORDS.get(type(value), "array")
+
+
+_TYPE_WORDS: Mapping[type, str] = {
+    bool: "bool",
+    str: "longstr",
+    float: "double",
+    bytes: "binary",
+    dict: "table",
+    type(None): "void",
+}
 
 
 def locked_queue(name: str, vhost: str) -> ResourceLocked:

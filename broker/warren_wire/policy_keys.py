@@ -1,6 +1,6 @@
 """The keys of policies: which are known, their values, how they meet each other and arguments.
 
-Values are checked by the argument with the same meaning (`arguments.TABLE`). Names, refusals and
+Values are checked by the argument with the same meaning (`arguments.DECLARED`). Names, refusals and
 rules are RabbitMQ's; a key that would have no effect here is refused like an unknown one.
 """
 
@@ -55,7 +55,6 @@ class PolicyKey:
     against  the effective value of (policy's, argument's), where both are set
     merge    the effective value of (policy's, operator policy's); None: not allowed in operator
              policies
-    field    of QueueConfig that it sets; "": it is looked up where it is needed
     only     the kind of queue it is for: a policy with it does not apply to queues that others
              have asked to be of another one
     """
@@ -64,12 +63,11 @@ class PolicyKey:
     what: str
     against: Choose
     merge: Choose | None = None
-    field: str = ""
     only: Kind | None = None
     check: Check | None = None
 
 
-_RETRY_TYPES: Final = ("all", "failed", "returned", "disabled")
+_RETRY_TYPES: Final = (*arguments.RETRY_TYPES, "disabled")
 _RETRY: Final = (
     PolicyKey(
         "delayed-retry-type",
@@ -104,47 +102,24 @@ FEDERATION_KEYS: Final = (
 KEYS: Final[Mapping[str, PolicyKey]] = {
     key.name: key
     for key in (
-        PolicyKey("max-length", "maximum length", min, min, "max_length"),
-        PolicyKey("max-length-bytes", "maximum length in bytes", min, min, "max_length_bytes"),
-        PolicyKey("overflow", "overflow value", _first, _second, "overflow"),
-        PolicyKey("expires", "queue expiry", min, min, "expires_ms"),
-        PolicyKey("message-ttl", "message TTL", min, min, "message_ttl_ms"),
-        PolicyKey(
-            "dead-letter-exchange",
-            "dead letter exchange name",
-            _second,
-            field="dead_letter_exchange",
-        ),
-        PolicyKey(
-            "dead-letter-routing-key",
-            "dead letter routing key",
-            _second,
-            field="dead_letter_routing_key",
-        ),
-        PolicyKey(
-            "dead-letter-strategy",
-            "dead letter strategy",
-            _second,
-            field="dead_letter_strategy",
-            only="quorum",
-        ),
-        PolicyKey(
-            "delivery-limit", "delivery limit", lower_limit, lower_limit, "delivery_limit", "quorum"
-        ),
-        PolicyKey("consumer-timeout", "consumer timeout", min, field="consumer_timeout_ms"),
-        PolicyKey(
-            "consumer-disconnected-timeout",
-            "consumer disconnected timeout",
-            min,
-            field="consumer_disconnected_timeout_ms",
-        ),
+        PolicyKey("max-length", "maximum length", min, min),
+        PolicyKey("max-length-bytes", "maximum length in bytes", min, min),
+        PolicyKey("overflow", "overflow value", _first, _second),
+        PolicyKey("expires", "queue expiry", min, min),
+        PolicyKey("message-ttl", "message TTL", min, min),
+        PolicyKey("dead-letter-exchange", "dead letter exchange name", _second),
+        PolicyKey("dead-letter-routing-key", "dead letter routing key", _second),
+        PolicyKey("dead-letter-strategy", "dead letter strategy", _second, only="quorum"),
+        PolicyKey("delivery-limit", "delivery limit", lower_limit, lower_limit, "quorum"),
+        PolicyKey("consumer-timeout", "consumer timeout", min),
+        PolicyKey("consumer-disconnected-timeout", "consumer disconnected timeout", min),
         PolicyKey("queue-leader-locator", "queue leader locator value", _first),
         PolicyKey("target-group-size", "qq target count value", max, max, only="quorum"),
         PolicyKey("alternate-exchange", "alternate exchange name", _second),
         *_RETRY,
-        PolicyKey("deduplication", "deduplication value", _first, _second, "deduplication"),
-        PolicyKey("deduplication-window", "deduplication window", min, min, "deduplication_window"),
-        PolicyKey("deduplication-ttl", "deduplication ttl", min, min, "deduplication_ttl_ms"),
+        PolicyKey("deduplication", "deduplication value", _first, _second),
+        PolicyKey("deduplication-window", "deduplication window", min, min),
+        PolicyKey("deduplication-ttl", "deduplication ttl", min, min),
         *(PolicyKey(name, "federation upstream", _first) for name in FEDERATION_KEYS),
         # Historical ones, accepted without effect.
         PolicyKey("queue-mode", "queue-mode value", _second, only="classic"),
@@ -160,9 +135,13 @@ KEYS: Final[Mapping[str, PolicyKey]] = {
         PolicyKey("queue-master-locator", "", _first),
     )
 }
-_ARGUMENTS: Final = {
-    row.policy: row for row in arguments.TABLE if row.policy is not None and row.at == "declare"
+_OTHER_NAMES: Final = {"target-group-size": arguments.TARGET_SIZE}
+ARGUMENTS: Final = {
+    key: arguments.DECLARED[name]
+    for key in KEYS
+    if (name := _OTHER_NAMES.get(key, f"x-{key}")) in arguments.DECLARED
 }
+"""The argument with the same meaning, by the key."""
 _ANY_EXCHANGE: Final = {"x-dead-letter-exchange": ""}
 """A routing key alone is valid in a policy: the exchange may be an argument of the queue."""
 
@@ -220,7 +199,7 @@ def check_pattern(pattern: str, what: str = "pattern") -> None:
 
 
 def _check_value(key: PolicyKey, value: Any) -> None:
-    row = _ARGUMENTS.get(key.name)
+    row = ARGUMENTS.get(key.name)
     check = key.check or (row.check if row is not None else None)
     problem = None
     if check is not None:
@@ -295,14 +274,13 @@ def merged(definition: Definition, operator: Definition) -> dict[str, Any]:
     return {key: found[key] for key in sorted(found)}
 
 
-def setting(key: str, definition: Definition, given: Mapping[str, Any], argument: str = "") -> Any:
+def setting(key: str, definition: Definition, given: Mapping[str, Any]) -> Any:
     """Return a key's effective value for an object with these arguments; None: it has none.
 
     definition  the effective one
-    argument    the argument with the same meaning; "": the one in the table
     """
-    row = _ARGUMENTS.get(key)
-    asked = given.get(argument or (row.name if row is not None else key))
+    row = ARGUMENTS.get(key)
+    asked = given.get(row.name if row is not None else key)
     if key not in definition:
         return asked
     return definition[key] if asked is None else KEYS[key].against(definition[key], asked)
@@ -315,10 +293,11 @@ def leader_locator(declared: QueueDeclaration, definition: Definition) -> str:
     the key goes before the argument. As in RabbitMQ, every other word means `balanced`.
     """
     given = declared.arguments
-    found = setting("queue-leader-locator", definition, given) or setting(
-        "queue-master-locator", definition, given, "x-queue-master-locator"
+    found = (
+        setting("queue-leader-locator", definition, given)
+        or setting("queue-master-locator", definition, given)
+        or declared.leader_locator
     )
-    found = found or declared.leader_locator
     return "client-local" if found == "client-local" else "balanced"
 
 
@@ -332,9 +311,9 @@ def effective_config(
     """
     changed: dict[str, Any] = {}
     for name in definition:
-        key = KEYS.get(name)
-        if key is not None and key.field:
-            changed[key.field] = setting(name, definition, given)
+        row = ARGUMENTS.get(name)
+        if row is not None and row.name in arguments.FIELDS:
+            changed[arguments.FIELDS[row.name]] = setting(name, definition, given)
     if "overflow" in definition and "x-overflow" in given and config.kind == "classic":
         changed["overflow"] = given["x-overflow"]  # quorum queues take the policy's, these do not
     if config.kind == "quorum" and changed.get("overflow") == "reject-publish-dlx":
@@ -343,7 +322,5 @@ def effective_config(
         changed["delivery_limit"] = max(-1, changed["delivery_limit"])
     if any(key.name in definition for key in _RETRY):
         delays = {f"x-{key.name}": setting(key.name, definition, given) for key in _RETRY}
-        kind, least, most = arguments.delayed_retry(config.kind, delays)
-        changed["delayed_retry_type"] = kind
-        changed["delayed_retry_min_ms"], changed["delayed_retry_max_ms"] = least, most
+        changed |= arguments.delayed_retry(config.kind, delays)
     return msgspec.structs.replace(config, **changed) if changed else config

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from warren_wire.arguments import plain, type_word
-from warren_wire.errors import PreconditionFailed
+from warren_wire.arguments import plain
+from warren_wire.errors import PreconditionFailed, type_word
 
 Headers: TypeAlias = Mapping[str, Any]
 """A message's headers as plain values."""

@@ -426,3 +426,11 @@ def test_a_dead_letters_routing_key_fits_a_frame() -> None:
     declare(given)
     with pytest.raises(InvalidArgument, match="routing_key_too_long,256"):
         declare({**given, "x-dead-letter-routing-key": "k" * 256})
+
+
+def test_an_argument_sets_the_field_with_its_name() -> None:
+    fields = set(declare().config.__struct_fields__)
+    flags = {"vhost", "name", "kind", "durable", "exclusive", "auto_delete", "replicated"}
+    assert fields - set(arguments.FIELDS.values()) == flags | {"priority_max", "priority_default"}
+    set_by = {field: name for name, field in arguments.FIELDS.items()}
+    assert (set_by["max_length"], set_by["expires_ms"]) == ("x-max-length", "x-expires")

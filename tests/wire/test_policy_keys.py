@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from warren_wire.arguments import TABLE, QueueDefaults, queue_declaration
+from warren_wire.arguments import DECLARED, QueueDefaults, queue_declaration
 from warren_wire.errors import InvalidArgument
 from warren_wire.policy_keys import (
+    ARGUMENTS,
     FEDERATION_KEYS,
     KEYS,
     applies_to_queue,
@@ -32,10 +33,10 @@ def refusal(definition: Any, operator: bool = False, **more: Any) -> str:
 
 @pytest.mark.specification("quorum-queues: The below table summarises the policy keys")
 def test_every_argument_with_a_policy_key_is_known() -> None:
-    of_arguments = {row.policy for row in TABLE if row.policy and row.at == "declare"}
-    assert of_arguments == KEYS.keys() - WITHOUT_ARGUMENT - set(FEDERATION_KEYS)
-    fields = set(QueueConfig.__struct_fields__)
-    assert {key.field for key in KEYS.values() if key.field} <= fields
+    without = WITHOUT_ARGUMENT - {"queue-master-locator"}
+    assert ARGUMENTS.keys() == KEYS.keys() - without - set(FEDERATION_KEYS)
+    others = {"queue-type", "max-priority", "single-active-consumer", "quorum-initial-group-size"}
+    assert {row.name for row in ARGUMENTS.values()} == DECLARED.keys() - {f"x-{n}" for n in others}
 
 
 @pytest.mark.parametrize(
