@@ -8,10 +8,7 @@ neither a slow client nor a large answer to format takes time of the node's even
 from __future__ import annotations
 
 import logging
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -36,9 +33,9 @@ from warren_broker.http.frames import (
     decode_frame,
     encode_frame,
 )
+from warren_broker.process.worker_process import WorkerProcess
 from warren_broker.settings.http_settings import HttpSsl
 from warren_raft.runtime.loop import Loop
-from warren_raft.runtime.net.stream import Stream
 from warren_wire import VERSION, errors
 from warren_wire.admin.resources import ROUTES
 from warren_wire.quoting import quoted
@@ -51,7 +48,6 @@ API_RESTART_MS_MAX: Final = 60_000
 STEADY_MS: Final = 30_000
 """After a run of that length the next restart is API_RESTART_MS later again."""
 API_STOP_MS: Final = 2_000
-API_REAP_MS: Final = 100
 
 
 class VhostHidden(errors.NotFound):
@@ -141,8 +137,7 @@ class HttpApi:
 
     listeners  the node's other ports, shown by the API
     amqp       where clients connect: scheme, host, port
-
-    Invariant: `_stream` is None exactly while no process is connected
+    _process  the one that was started last; it may have ended
     """
 
     def __init__(
@@ -184,8 +179,7 @@ class HttpApi:
         self.address = f"{own[0].ip}:{own[0].port}"
         self._connection = broker.ids.connection()
         self._reader = FrameReader()
-        self._stream: Stream | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WorkerProcess | None = None
         self._restart_ms = API_RESTART_MS
         self._started_ms = 0
         self._closed = False
@@ -202,40 +196,24 @@ class HttpApi:
         if self._closed:
             return
         self._started_ms = self._loop.clock.monotonic_ms()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = self._spawn(theirs.fileno())
-            except OSError as error:
-                ours.close()
-                log.error("HTTP API: its process cannot be started: %s", error)
-                self._start_later()
-                return
         self._reader = FrameReader()
-        self._stream = Stream(self._loop, ours, self._received, self._lost, on_error=self._broken)
-        self._stream.send(encode_frame(self._job))
-
-    def _spawn(self, fd: int) -> subprocess.Popen[bytes]:
-        paths = os.pathsep.join(path for path in sys.path if path)
-        return subprocess.Popen(
-            [sys.executable, "-P", "-m", API_WORKER, str(fd)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            pass_fds=(fd, *(sock.fileno() for sock in self._sockets)),
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
+        watched = (self._received, self._lost, self._broken, API_STOP_MS)
+        sockets = [sock.fileno() for sock in self._sockets]
+        try:
+            self._process = WorkerProcess(self._loop, API_WORKER, *watched, sockets)
+        except OSError as error:
+            log.error("HTTP API: its process cannot be started: %s", error)
+            self._start_later()
+            return
+        self._process.send(encode_frame(self._job))
 
     def _broken(self, error: Exception) -> None:
         log.error("HTTP API: its process says what is no request", exc_info=error)
-        if self._stream is not None:
-            self._stream.abort(error)
-
-    def _lost(self, error: Exception | None) -> None:
-        """Handle the end of the process: the next one starts after a delay."""
-        self._stream = None
         if self._process is not None:
-            self._reap(self._process, self._loop.clock.monotonic_ms())
+            self._process.cut()
+
+    def _lost(self) -> None:
+        """Handle the end of the process: the next one starts after a delay."""
         if not self._closed:
             log.error("HTTP API: its process has ended; it is started again")
             self._start_later()
@@ -246,25 +224,18 @@ class HttpApi:
         self._loop.call_later(self._restart_ms, self._start)
         self._restart_ms = min(self._restart_ms * 2, API_RESTART_MS_MAX)
 
-    def _reap(self, process: subprocess.Popen[bytes], since_ms: int) -> None:
-        if process.poll() is not None:
-            return
-        if self._loop.clock.monotonic_ms() - since_ms > API_STOP_MS:
-            process.kill()
-        self._loop.call_later(API_REAP_MS, lambda: self._reap(process, since_ms))
-
     def stop(self) -> None:
         """Accept no more, and have the process end; a repeat is harmless."""
         self._closed = True
         self._close_sockets()
-        if self._stream is not None:
-            self._stream.abort()
+        if self._process is not None:
+            self._process.cut()
 
     def kill(self) -> None:
         """End the process without waiting: the node ends."""
-        self.stop()
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None:
             self._process.kill()
+        self.stop()
 
     def _close_sockets(self) -> None:
         for sock in self._sockets:
@@ -278,12 +249,12 @@ class HttpApi:
             if ask.route == REPORT:
                 self._broker.strangers.reported = decode_frame(dict, ask.fields)
                 continue
-            _Asking(self._broker, self._connection, ask, partial(_reply, self._stream)).begin()
+            _Asking(self._broker, self._connection, ask, partial(_reply, self._process)).begin()
 
 
-def _reply(stream: Stream | None, reply: NodeReply) -> None:
+def _reply(process: WorkerProcess | None, reply: NodeReply) -> None:
     """Send an answer to the process that has asked; another one would not know its number."""
-    if stream is None or stream.closed:
+    if process is None:
         return
     try:
         data = encode_frame(reply)
@@ -292,7 +263,7 @@ def _reply(stream: Stream | None, reply: NodeReply) -> None:
         data = encode_frame(
             NodeReply(reply.number, 500, f"the answer cannot be encoded: {error}", "internal")
         )
-    stream.send(data)
+    process.send(data)
 
 
 def _listening(ip: str, port: int) -> socket.socket:
