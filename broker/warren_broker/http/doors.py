@@ -11,11 +11,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from warren_broker.http.replies import HttpRefusal, closing_answer, unavailable
 from warren_raft.address_shares import AddressShares
 from warren_raft.runtime.address_turns import AddressTurns
+from warren_wire.tls.certificates import WatchedFiles
 
 HTTP_CONNECTIONS_MAX: Final = 512
 HTTP_STRANGERS_MAX: Final = 256
@@ -29,6 +30,7 @@ ACCEPTS_MAX: Final = 64
 NO_FILES_S: Final = 0.2
 LOGINS_NEVER_EVICTED_MS: Final = 1 << 60
 HTTP_LOGINS_WAITING_MAX: Final = 512
+Certificates: TypeAlias = WatchedFiles[ssl.SSLContext]
 
 
 class AsyncioTurns:
@@ -127,12 +129,13 @@ class HttpDoors:
         )
         self._known = 0
 
-    def listen(self, sock: socket.socket, context: ssl.SSLContext | None) -> None:
-        """Accept connections of a listening socket."""
+    def listen(self, sock: socket.socket, certificates: Certificates | None) -> None:
+        """Accept connections of a listening socket; certificates: of one with TLS."""
         sock.setblocking(False)
-        asyncio.get_running_loop().add_reader(sock, self._accept, sock, context)
+        asyncio.get_running_loop().add_reader(sock, self._accept, sock, certificates)
 
-    def _accept(self, listening: socket.socket, context: ssl.SSLContext | None) -> None:
+    def _accept(self, listening: socket.socket, certificates: Certificates | None) -> None:
+        context = None if certificates is None else certificates.current
         for _ in range(ACCEPTS_MAX):
             try:
                 sock, address = listening.accept()
@@ -142,7 +145,7 @@ class HttpDoors:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     loop = asyncio.get_running_loop()
                     loop.remove_reader(listening)
-                    loop.call_later(NO_FILES_S, self.listen, listening, context)
+                    loop.call_later(NO_FILES_S, self.listen, listening, certificates)
                     return
                 if error.errno in (errno.ECONNABORTED, errno.EPROTO, errno.EPERM):
                     continue  # that client has disconnected

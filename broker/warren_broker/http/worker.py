@@ -11,9 +11,8 @@ import gc
 import logging
 import os
 import socket
-import ssl
 import sys
-from typing import Any, Final
+from typing import Final
 
 from uvicorn.config import Config
 from uvicorn.server import ServerState
@@ -25,12 +24,12 @@ from warren_broker.http.node_link import NodeLink, end
 from warren_broker.settings.http_settings import HttpSsl, ManagementSettings
 from warren_wire.errors import FrameError
 from warren_wire.sessions import pika_properties
+from warren_wire.tls.certificates import WatchedFiles
+from warren_wire.tls.contexts import CertificatesUnusable, server_context
 
 log = logging.getLogger("warren_broker.http")
 API_NICENESS: Final = 5
 API_REPORT_S: Final = 1.0
-CERTIFICATES_S: Final = 10.0
-"""Interval in which changed certificates are read."""
 
 
 async def serve(node: socket.socket) -> None:
@@ -59,15 +58,16 @@ async def serve(node: socket.socket) -> None:
         lambda newcomer: BoundedConnection(newcomer, config, state),
         settings.http.unauthenticated_per_address_max,
     )
-    reading = [asyncio.ensure_future(_report(link, doors, application))]
+    reporting = asyncio.ensure_future(_report(link, doors, application))
     for port, fd in zip(settings.ports(), link.job.sockets, strict=True):
-        context = None
+        certificates = None
         if isinstance(port, HttpSsl):
-            context = port.context()
-            reading.append(asyncio.ensure_future(_read_again(port, context)))
-        doors.listen(socket.socket(fileno=fd), context)
+            certificates = WatchedFiles(port.files(), server_context, "management.ssl")
+            certificates.start()
+        doors.listen(socket.socket(fileno=fd), certificates)
     gc.freeze()
     await link.run()
+    reporting.cancel()
 
 
 async def _report(link: NodeLink, doors: HttpDoors, application: HttpApplication) -> None:
@@ -82,31 +82,6 @@ async def _report(link: NodeLink, doors: HttpDoors, application: HttpApplication
             link.report(now)
             told = now
         await asyncio.sleep(API_REPORT_S)
-
-
-async def _read_again(port: HttpSsl, context: ssl.SSLContext) -> None:
-    """Read certificate and key again when they change; new connections have them."""
-    known = _changed_at(port)
-    while True:
-        await asyncio.sleep(CERTIFICATES_S)
-        now = _changed_at(port)
-        if now == known:
-            continue
-        known = now
-        try:
-            context.load_cert_chain(port.certfile, port.keyfile, port.password)
-        except (OSError, ssl.SSLError) as error:
-            log.error("management.ssl: the changed certificate cannot be used: %s", error)
-
-
-def _changed_at(port: HttpSsl) -> list[Any]:
-    found = []
-    for path in (port.certfile, port.keyfile):
-        try:
-            found.append(None if path is None else path.stat().st_mtime_ns)
-        except OSError:
-            found.append(None)
-    return found
 
 
 def main(arguments: list[str]) -> int:
@@ -125,7 +100,7 @@ def main(arguments: list[str]) -> int:
 async def _until_the_end(node: socket.socket) -> None:
     try:
         await serve(node)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, CertificatesUnusable) as error:
         log.error("the HTTP API cannot be served: %s", error)
         os._exit(1)
     end()

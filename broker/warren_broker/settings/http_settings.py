@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from warren_wire.tls.contexts import server_side
+from warren_wire.tls.contexts import TlsFiles
 
 
-class _ManagementTable(BaseModel):
+class _HttpTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
@@ -20,7 +20,7 @@ def _is_ip(value: str) -> str:
     return str(ipaddress.ip_address(value))
 
 
-class HttpTcp(_ManagementTable):
+class HttpTcp(_HttpTable):
     """Where the HTTP API is served without TLS."""
 
     port: int = Field(15_672, ge=0, le=65_535)
@@ -29,7 +29,7 @@ class HttpTcp(_ManagementTable):
     _ip = field_validator("ip")(_is_ip)
 
 
-class HttpSsl(_ManagementTable):
+class HttpSsl(_HttpTable):
     """Where the HTTP API is served with TLS, and its certificates, in PEM format."""
 
     port: int = Field(15_671, ge=0, le=65_535)
@@ -56,18 +56,15 @@ class HttpSsl(_ManagementTable):
             )
         return self
 
-    def context(self) -> ssl.SSLContext:
-        """Return the context of the port; raises OSError, ssl.SSLError for unusable files."""
-        made = server_side()
-        made.load_cert_chain(self.certfile, self.keyfile, self.password)
-        if self.verify == "verify_peer":
-            made.load_verify_locations(self.cacertfile)
-            needed = ssl.CERT_REQUIRED if self.fail_if_no_peer_cert else ssl.CERT_OPTIONAL
-            made.verify_mode = needed
-        return made
+    def files(self) -> TlsFiles:
+        """Return its certificates, and what is asked of clients."""
+        if self.verify == "verify_none":
+            return TlsFiles(self.certfile, self.keyfile, password=self.password)
+        needed = ssl.CERT_REQUIRED if self.fail_if_no_peer_cert else ssl.CERT_OPTIONAL
+        return TlsFiles(self.certfile, self.keyfile, self.cacertfile, self.password, needed)
 
 
-class HttpBounds(_ManagementTable):
+class HttpBounds(_HttpTable):
     """Bounds on requests."""
 
     max_body_size: int = Field(
@@ -81,7 +78,7 @@ class HttpBounds(_ManagementTable):
     )
 
 
-class ManagementSettings(_ManagementTable):
+class ManagementSettings(_HttpTable):
     """The HTTP API."""
 
     enabled: bool = False
@@ -105,23 +102,16 @@ class ManagementSettings(_ManagementTable):
         return self.model_dump(mode="json")
 
 
-class _PrometheusTable(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-class PrometheusTcp(_PrometheusTable):
+class PrometheusTcp(_HttpTable):
     """Where metrics are served."""
 
     port: int = Field(15_692, ge=0, le=65_535)
     ip: str = "127.0.0.1"
 
-    @field_validator("ip")
-    @classmethod
-    def _is_ip(cls, value: str) -> str:
-        return str(ipaddress.ip_address(value))
+    _ip = field_validator("ip")(_is_ip)
 
 
-class PrometheusSettings(_PrometheusTable):
+class PrometheusSettings(_HttpTable):
     """The endpoint for Prometheus; names are those of RabbitMQ's plugin."""
 
     enabled: bool = False

@@ -36,7 +36,8 @@ class World:
         state = ServerState()
         self.doors = HttpDoors(lambda one: BoundedConnection(one, config, state), share)
         self.listening = socket.create_server((HERE, 0), backlog=1_000)
-        self.doors.listen(self.listening, context)
+        certificates: Any = None if context is None else SimpleNamespace(current=context)
+        self.doors.listen(self.listening, certificates)
         self.kept = ExitStack()
 
     async def connect(self, count: int, says: bytes, source: str = THERE) -> list[socket.socket]:
