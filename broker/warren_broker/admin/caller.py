@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import cache
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
 
 from warren_broker.access.access import Access
 from warren_broker.access.token_rights import HeldRights
@@ -21,6 +24,7 @@ from warren_wire.admin.requests import Listed, MessagesCounted, Performed, Resul
 from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 Answer: TypeAlias = errors.Answer[Any]
 """Called once with the result that the request's docstring names, or with a Refusal."""
@@ -139,6 +143,17 @@ class Asker:
     ) -> None:
         """Submit a change of the definitions, with that result; see `change`."""
         self.broker.definitions.submit(command, self.then(answer, lambda reply: result))
+
+
+def made_from(kind: type[StructT], source: msgspec.Struct, **more: Any) -> StructT:
+    """Return a struct with those fields of another one that it has, too, and with these."""
+    same = {name: getattr(source, name) for name in _shared(kind, type(source))}
+    return kind(**{**same, **more})
+
+
+@cache
+def _shared(kind: type[msgspec.Struct], other: type[msgspec.Struct]) -> list[str]:
+    return [name for name in kind.__struct_fields__ if name in other.__struct_fields__]
 
 
 def counted(reply: Any) -> MessagesCounted:

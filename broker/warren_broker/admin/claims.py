@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.caller import PERFORMED, Answer, Asker, counted, made_from
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import commands
 from warren_machines.queue.claims.decision_commands import (
@@ -28,7 +28,7 @@ from warren_machines.queue.claims.decision_commands import (
 )
 from warren_wire import errors
 from warren_wire.admin import claims as requests
-from warren_wire.admin.requests import MessagesCounted, Performed
+from warren_wire.admin.requests import MessagesCounted
 from warren_wire.queue_values.give_up_command import ORIGINS, GiveUpClaim
 
 BATCH_QUEUES_MAX = 10_000
@@ -198,22 +198,14 @@ def publish_settling(asker: Asker, asked: requests.PublishBatchRequest, answer: 
 def release(asker: Asker, request: requests.ReleaseClaimRequest, answer: Answer) -> None:
     """Release claims; those that are bound when their batches' queues have decided."""
     queue = asker.queue(request.queue)
-    command = commands.ReleaseClaim(request.reader, request.number, request.epoch, request.failed)
+    command = made_from(commands.ReleaseClaim, request)
     _ask_freed(asker, queue, command, request.undecided, answer)
 
 
 def give_up(asker: Asker, request: requests.GiveUpRequest, answer: Answer) -> None:
     """Empty a claim; one that is bound when its batch's queue has decided."""
     queue = asker.queue(request.queue)
-    command = GiveUpClaim(
-        request.reader,
-        request.number,
-        request.epoch,
-        request.way,
-        request.in_row_max,
-        request.drop,
-    )
-    _ask_freed(asker, queue, command, False, answer)
+    _ask_freed(asker, queue, made_from(GiveUpClaim, request), False, answer)
 
 
 def _ask_freed(
@@ -239,7 +231,7 @@ def _ask_freed(
         elif isinstance(reply, errors.Refusal):
             answer(reply)
         else:
-            answer(MessagesCounted(reply.messages))
+            answer(counted(reply))
 
     def decided(claim: _BoundClaim, binding: ClaimBinding, fate: Fate) -> None:
         if fate != "unknown":
@@ -257,62 +249,37 @@ def _ask_freed(
 
 def _register(asker: Asker, request: requests.RegisterReaderRequest, answer: Answer) -> None:
     queue = asker.queue(request.queue)
-    asker.ask(
-        queue,
-        commands.RegisterReader(
-            request.reader,
-            request.go_on_after,
-            request.call,
-            asker.broker.settings.queues.reader_idle_ms,
-            request.expires_ms,
-        ),
-        answer,
-        lambda reply: requests.ReaderRegistered(reply.epoch, reply.settled, reply.starts),
-    )
+    idle_ms = asker.broker.settings.queues.reader_idle_ms
+    command = made_from(commands.RegisterReader, request, idle_ms=idle_ms)
+    asker.ask(queue, command, answer, partial(made_from, requests.ReaderRegistered))
 
 
 def _open_claim(asker: Asker, request: requests.OpenClaimRequest, answer: Answer) -> None:
     queue = asker.queue(request.queue)
-    command = commands.OpenClaim(
-        request.reader,
-        request.number,
-        request.epoch,
-        request.max_messages,
-        request.max_bytes,
-        request.ttl_ms,
-        keep_empty=request.keep_empty,
-        ahead=request.ahead,
-    )
 
     def opened(reply: commands.ClaimReply | commands.EmptyClaim) -> requests.ClaimOpened:
         if isinstance(reply, commands.EmptyClaim):
             return requests.ClaimOpened(reply.number, 0, 0, True)
-        return requests.ClaimOpened(
-            reply.number,
-            reply.messages,
-            reply.size_bytes,
-            reply.messages > 0,
-            ORIGINS[reply.origin],
-        )
+        origin = ORIGINS[reply.origin]
+        return made_from(requests.ClaimOpened, reply, open=reply.messages > 0, origin=origin)
 
-    asker.ask(queue, command, answer, opened)
+    asker.ask(queue, made_from(commands.OpenClaim, request), answer, opened)
 
 
 def _renew(asker: Asker, request: requests.RenewClaimsRequest, answer: Answer) -> None:
     queue = asker.queue(request.queue)
-    command = commands.RenewClaims(request.reader, request.epoch)
-    asker.ask(queue, command, answer, lambda reply: Performed())
+    command = made_from(commands.RenewClaims, request)
+    asker.ask(queue, command, answer, lambda reply: PERFORMED)
 
 
 def _settle(asker: Asker, request: requests.SettleClaimsRequest, answer: Answer) -> None:
     queue = asker.queue(request.queue)
-    command = commands.SettleClaims(request.reader, request.number, request.epoch)
 
     def settled(reply: Any) -> MessagesCounted:
         asker.broker.cluster.queue_counts.settled(queue.vhost, queue.group, reply.messages)
-        return MessagesCounted(reply.messages)
+        return counted(reply)
 
-    asker.ask(queue, command, answer, settled)
+    asker.ask(queue, made_from(commands.SettleClaims, request), answer, settled)
 
 
 def _draw_epoch(asker: Asker, request: requests.DrawEpochRequest, answer: Answer) -> None:
@@ -385,5 +352,5 @@ def _drop_batch(asker: Asker, request: requests.DropBatchRequest, answer: Answer
         asker,
         {name: commands.SinkDrop(*batch, attempts) for name, attempts in request.queues},
         lambda name: None,
-        errors.converted(answer, lambda _: Performed()),
+        errors.converted(answer, lambda _: PERFORMED),
     )

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar
 
-from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.caller import PERFORMED, Answer, Asker, made_from
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.view import MetadataView
 from warren_wire.admin import exchanges as requests
 from warren_wire.admin.exchanges import BindingInfo, ExchangeInfo
-from warren_wire.admin.requests import Listed, Performed, Put
+from warren_wire.admin.requests import Listed, Put
 from warren_wire.arguments import storable
+
+Command = TypeVar("Command", metadata.Bind, metadata.Unbind)
 
 
 def _declare_exchange(
     asker: Asker, request: requests.DeclareExchangeRequest, answer: Answer
 ) -> None:
     asker.access.declare_exchange(request.name, request.arguments)
-    asked = metadata.DeclareExchange(
-        asker.vhost,
-        request.name,
-        request.kind,
-        request.durable,
-        request.auto_delete,
-        request.internal,
-        request.arguments,
-    )
+    asked = made_from(metadata.DeclareExchange, request, vhost=asker.vhost)
     created = asker.state.exchange(asker.vhost, request.name) is None
     asker.define(asker.broker.exchange_declaration(asked), answer, Put(created))
 
@@ -38,45 +32,27 @@ def _delete_exchange(asker: Asker, request: requests.DeleteExchangeRequest, answ
 def _list_exchanges(asker: Asker, request: requests.ListExchangesRequest, answer: Answer) -> None:
     found = MetadataView(asker.state).exchanges(asker.vhost)
     policies = asker.broker.definitions.policies(asker.vhost)
-    answer(
-        Listed(
-            tuple(
-                ExchangeInfo(
-                    exchange.name,
-                    exchange.kind,
-                    exchange.durable,
-                    exchange.auto_delete,
-                    exchange.internal,
-                    exchange.arguments,
-                    policies.of_exchange(exchange.name).policy,
-                )
-                for exchange in found
-            )
-        )
-    )
+    shown = [
+        made_from(ExchangeInfo, one, type=one.kind, policy=policies.of_exchange(one.name).policy)
+        for one in found
+    ]
+    answer(Listed(tuple(shown)))
 
 
-def _binding(asker: Asker, binding: BindingInfo) -> dict[str, Any]:
+def _binding(asker: Asker, kind: type[Command], binding: BindingInfo) -> Command:
     to_queue = binding.destination_kind == "queue"
     asker.access.bind(binding.source, binding.destination, to_queue, binding.routing_key)
-    return {
-        "vhost": asker.vhost,
-        "source": binding.source,
-        "destination": binding.destination,
-        "to_queue": to_queue,
-        "routing_key": binding.routing_key,
-        "arguments": storable(binding.arguments),
-        "connection": asker.connection,
-    }
+    said = {"vhost": asker.vhost, "to_queue": to_queue, "connection": asker.connection}
+    return made_from(kind, binding, **said, arguments=storable(binding.arguments))
 
 
 def _bind(asker: Asker, request: requests.BindRequest, answer: Answer) -> None:
-    command = metadata.Bind(**_binding(asker, request.binding))
-    asker.broker.bind(command, asker.then(answer, lambda reply: Performed()))
+    command = _binding(asker, metadata.Bind, request.binding)
+    asker.broker.bind(command, asker.then(answer, lambda reply: PERFORMED))
 
 
 def _unbind(asker: Asker, request: requests.UnbindRequest, answer: Answer) -> None:
-    asker.define(metadata.Unbind(**_binding(asker, request.binding)), answer)
+    asker.define(_binding(asker, metadata.Unbind, request.binding), answer)
 
 
 def _list_bindings(asker: Asker, request: requests.ListBindingsRequest, answer: Answer) -> None:
@@ -92,17 +68,8 @@ def _list_bindings(asker: Asker, request: requests.ListBindingsRequest, answer: 
     found = MetadataView(asker.state).bindings(
         asker.vhost, request.source, destination, to_queue, request.routing_key
     )
-    answer(
-        Listed(
-            tuple(
-                BindingInfo(
-                    binding.source,
-                    binding.destination,
-                    "queue" if binding.to_queue else "exchange",
-                    binding.routing_key,
-                    binding.arguments,
-                )
-                for binding in found
-            )
-        )
-    )
+    shown = [
+        made_from(BindingInfo, one, destination_kind="queue" if one.to_queue else "exchange")
+        for one in found
+    ]
+    answer(Listed(tuple(shown)))

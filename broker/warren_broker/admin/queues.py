@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from warren_broker.admin.caller import Answer, Asker, counted
+from warren_broker.admin.caller import Answer, Asker, counted, made_from
 from warren_broker.broker.declaring import Declared, declare_and_count
 from warren_broker.cluster.client.direct_replies import node_of
 from warren_broker.cluster.client.reads import ReadFailed
@@ -38,7 +38,6 @@ from warren_wire.admin.queues import (
 from warren_wire.admin.requests import Listed, MessagesCounted, said_of
 from warren_wire.name_patterns import NameMatcher, Pattern
 from warren_wire.queue_values.config import QueueConfig
-from warren_wire.queue_values.describe_command import ReadBy
 from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
             "consumer_count": stat.consumers,
             "by_priority": dict(stat.by_priority),
             "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),
-            "readers": _readers(stat),
+            "readers": tuple([_reader(of, stat.now_ms) for of in stat.readers]),
             "relays": _with_most(stat),
         }
     followed = asker.broker.definitions.policy(queue)
@@ -93,33 +92,22 @@ def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> 
     )
 
 
-def _readers(stat: commands.StatReply) -> tuple[ReaderInfo, ...]:
-    return tuple(
-        ReaderInfo(
-            of.name,
-            of.epoch,
-            of.settled,
-            of.open_claims,
-            of.heard_ms,
-            tuple(
-                BoundInfo(number, batch.queue, batch.sink, batch.run, batch.batch)
-                for number, batch in of.bound
-            ),
-            of.forgotten_ms,
-            _read_by(*of.described) if of.described is not None else None,
-            of.in_parts,
-            of.part_due,
-            of.failed_in_row,
-            of.starts,
-            left_ms(stat.now_ms, of.heard_ms),
-            left_ms(of.forgotten_ms, stat.now_ms),
-        )
-        for of in stat.readers
+def _reader(of: commands.ReaderStat, now_ms: int) -> ReaderInfo:
+    bound = [made_from(BoundInfo, batch, number=number) for number, batch in of.bound]
+    read_by = None
+    if of.described is not None:
+        number, batch = of.described
+        read_by = made_from(ReadByInfo, batch, number=number)
+    return made_from(
+        ReaderInfo,
+        of,
+        last_heard_ms=of.heard_ms,
+        expires_at=of.forgotten_ms,
+        bound=tuple(bound),
+        read_by=read_by,
+        heard_ago_ms=left_ms(now_ms, of.heard_ms),
+        expires_in_ms=left_ms(of.forgotten_ms, now_ms),
     )
-
-
-def _read_by(number: int, batch: ReadBy) -> ReadByInfo:
-    return ReadByInfo(number, batch.query, batch.name, batch.batch)
 
 
 def _with_most(stat: commands.StatReply) -> tuple[RelayInfo, ...]:
@@ -345,9 +333,5 @@ def _forget_sink(asker: Asker, request: requests.ForgetSinkRequest, answer: Answ
     queue = asker.queue(request.name)
     run = f", run {quoted(request.run)}" if request.run else ""
     asker.log(f"forget sink {quoted(request.sink)}{run} of queue {quoted(request.name)}")
-    asker.ask(
-        queue,
-        commands.ForgetSink(request.sink, request.run, request.force),
-        answer,
-        lambda reply: ForgottenSink(reply.runs, reply.messages_staged),
-    )
+    command = made_from(commands.ForgetSink, request)
+    asker.ask(queue, command, answer, partial(made_from, ForgottenSink))
