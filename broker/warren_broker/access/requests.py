@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from warren_broker.access.token_rights import HeldRights
+from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.permissions import Permissions
 from warren_machines.queue import commands
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
@@ -168,44 +169,16 @@ class QueuePurgeRequest(SessionRequest, frozen=True, kw_only=True):
     name: str
 
 
-class ExchangeDeclareRequest(SessionRequest, frozen=True, kw_only=True):
-    """exchange.declare. Result: RequestDone, `errors.inequivalent`, `reserved_name` …"""
-
-    name: str
-    kind: str
-    passive: bool
-    durable: bool
-    auto_delete: bool
-    internal: bool
-    arguments: Arguments
+Definition: TypeAlias = metadata.DeclareExchange | metadata.DeleteExchange | metadata.BindingCommand
 
 
-class ExchangeDeleteRequest(SessionRequest, frozen=True, kw_only=True):
-    """exchange.delete. Result: RequestDone, also when there was none."""
+class DefineRequest(SessionRequest, frozen=True, kw_only=True):
+    """Declare or delete an exchange, bind or unbind. Result: RequestDone, or the refusal of that.
 
-    name: str
-    if_unused: bool
-
-
-class BindingRequest(SessionRequest, frozen=True, kw_only=True):
-    """A request about one binding.
-
-    to_queue  destination is a queue, else an exchange
+    An exchange's declaration has no placement yet (`Broker.exchange_declaration`).
     """
 
-    source: str
-    destination: str
-    to_queue: bool
-    routing_key: str
-    arguments: Arguments
-
-
-class AddBindingRequest(BindingRequest, frozen=True, kw_only=True):
-    """queue.bind and exchange.bind. Result: RequestDone."""
-
-
-class RemoveBindingRequest(BindingRequest, frozen=True, kw_only=True):
-    """queue.unbind and exchange.unbind. Result: RequestDone, also when there was none."""
+    command: Definition
 
 
 # ------------------------------------------------------------------ publishing
@@ -243,23 +216,15 @@ class PublishRequest(SessionRequest, frozen=True, kw_only=True):
 class ConsumeRequest(SessionRequest, frozen=True, kw_only=True):
     """basic.consume. Result: RequestDone, or `errors.exclusive_use`, `no_queue`, `locked_queue`.
 
-    Fields as in `queue.commands.Checkout`; with explicit_credit the first Credit follows.
+    With the command's explicit_credit the first Credit follows.
     arguments           as given, including those that are decoded already
     cancel_on_failover  the client asks for basic.cancel when another node begins to lead the queue
     """
 
-    consumer: ConsumerId
     queue: str
-    tag: str
-    prefetch: int
-    explicit_credit: bool
-    priority: int
-    no_ack: bool
-    exclusive: bool
-    timeout_ms: int | None
+    command: commands.Checkout
     arguments: Arguments
     cancel_on_failover: bool = False
-    relay: str = ""
 
 
 class CancelRequest(SessionRequest, frozen=True, kw_only=True):

@@ -131,16 +131,16 @@ class ConnectionEvents:
         if channel is None:
             return
         facts = {
-            "consumer_tag": asked.tag,
+            "consumer_tag": asked.command.tag,
             "queue": asked.queue,
             "vhost": self._created["vhost"],
             "channel": self._channel(channel)["name"],
         }
-        self._consumers[asked.consumer] = (asked.session, facts)
+        self._consumers[asked.command.consumer] = (asked.session, facts)
         more = {
-            "exclusive": asked.exclusive,
-            "ack_required": not asked.no_ack,
-            "prefetch_count": asked.prefetch,
+            "exclusive": asked.command.exclusive,
+            "ack_required": not asked.command.no_ack,
+            "prefetch_count": asked.command.prefetch,
             "arguments": dict(asked.arguments),
         }
         self._tell("consumer.created", {**facts, **more})

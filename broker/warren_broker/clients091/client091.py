@@ -22,7 +22,7 @@ from warren_broker.clients091.unread_deliveries import UnreadDeliveries, unsent_
 from warren_broker.cluster.client.firehose import TracedClient
 from warren_broker.cluster.client.publisher import Tap
 from warren_broker.cluster.client.queue_client import GroupClient
-from warren_broker.cluster.client.relayed import FATE_UNKNOWN, draw_origin, taken_by, without_names
+from warren_broker.cluster.client.relayed import FATE_UNKNOWN, taken_by, without_names
 from warren_broker.counting.message_stats import PUBLISH, Row
 from warren_machines.metadata import commands as metadata
 from warren_machines.queue import commands
@@ -30,7 +30,6 @@ from warren_machines.queue.commands import SessionId
 from warren_raft.runtime.net.stream import Stream
 from warren_wire import errors
 from warren_wire.admin.connections import ChannelInfo
-from warren_wire.arguments import storable
 from warren_wire.block.block import Block
 from warren_wire.kernel import Selection
 
@@ -47,7 +46,7 @@ class Client091(ProtocolClient):
 
     def __init__(self, broker: Broker, config: ConnectionConfig, stream: Stream, peer: str) -> None:
         super().__init__("0.9.1", broker, stream, peer)
-        self._session = Connection(config, broker, broker.ids)
+        self._session = Connection(config, broker, broker.ids, self._number)
         self._held = UnreadDeliveries(
             config.undelivered_bytes_max,
             partial(unsent_bytes, self._session, stream),
@@ -381,50 +380,15 @@ class Client091(ProtocolClient):
     def _purge_queue(self, request: requests.QueuePurgeRequest) -> None:
         self._broker.purge_queue(self._vhost, request.name, self._number, self._answer(request))
 
-    def _define(self, request: Any, command: metadata.AnyCommand) -> None:
-        answer = self._answer(request)
-        self._broker.definitions.submit(command, errors.converted(answer, _done))
-
-    def _declare_exchange(self, request: requests.ExchangeDeclareRequest) -> None:
-        if request.passive:
-            if self._broker.definitions.exchange(self._vhost, request.name) is None:
-                raise errors.no_exchange(request.name, self._vhost)
-            self._answer(request)(requests.RequestDone())
+    def _define(self, request: requests.DefineRequest) -> None:
+        done = errors.converted(self._answer(request), _done)
+        command: metadata.MetadataCommand = request.command
+        if isinstance(command, metadata.Bind):
+            self._broker.bind(command, done)
             return
-        asked = metadata.DeclareExchange(
-            self._vhost,
-            request.name,
-            request.kind,
-            request.durable,
-            request.auto_delete,
-            request.internal,
-            request.arguments,
-        )
-        self._define(request, self._broker.exchange_declaration(asked))
-
-    def _delete_exchange(self, request: requests.ExchangeDeleteRequest) -> None:
-        self._define(request, metadata.DeleteExchange(self._vhost, request.name, request.if_unused))
-
-    def _bind(self, request: requests.AddBindingRequest) -> None:
-        answer = self._answer(request)
-        bind = metadata.Bind(**self._binding(request))
-        self._broker.bind(bind, errors.converted(answer, _done))
-
-    def _unbind(self, request: requests.RemoveBindingRequest) -> None:
-        self._define(request, metadata.Unbind(**self._binding(request)))
-
-    def _binding(
-        self, request: requests.AddBindingRequest | requests.RemoveBindingRequest
-    ) -> dict[str, Any]:
-        return {
-            "vhost": self._vhost,
-            "source": request.source,
-            "destination": request.destination,
-            "to_queue": request.to_queue,
-            "routing_key": request.routing_key,
-            "arguments": storable(request.arguments),
-            "connection": self._number,
-        }
+        if isinstance(command, metadata.DeclareExchange):
+            command = self._broker.exchange_declaration(command)
+        self._broker.definitions.submit(command, done)
 
     def _publish(self, request: requests.PublishRequest) -> None:
         session, token, counts = self._session, request.token, self._counts
@@ -482,19 +446,6 @@ class Client091(ProtocolClient):
 
     def _checkout(self, request: requests.ConsumeRequest) -> None:
         queue = self._broker.queues.find(self._vhost, request.queue, self._number)
-        command = commands.Checkout(
-            request.consumer,
-            request.session,
-            request.tag,
-            request.prefetch,
-            request.explicit_credit,
-            request.priority,
-            request.no_ack,
-            request.exclusive,
-            request.timeout_ms,
-            request.relay,
-            draw_origin() if request.relay else 0,
-        )
         answer = self._answer(request)
 
         def done(result: requests.RequestDone) -> requests.RequestDone:
@@ -503,7 +454,7 @@ class Client091(ProtocolClient):
 
         self._broker.consuming.checkout(
             queue,
-            command,
+            request.command,
             self,
             guarded_call(self, errors.converted(answer, done)),
             request.cancel_on_failover,
@@ -586,10 +537,7 @@ _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.QueueDeclareRequest: Client091._declare_queue,
     requests.QueueDeleteRequest: Client091._delete_queue,
     requests.QueuePurgeRequest: Client091._purge_queue,
-    requests.ExchangeDeclareRequest: Client091._declare_exchange,
-    requests.ExchangeDeleteRequest: Client091._delete_exchange,
-    requests.AddBindingRequest: Client091._bind,
-    requests.RemoveBindingRequest: Client091._unbind,
+    requests.DefineRequest: Client091._define,
     requests.PublishRequest: Client091._publish,
     requests.ConsumeRequest: Client091._checkout,
     requests.CancelRequest: Client091._cancel,

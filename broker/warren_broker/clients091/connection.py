@@ -22,6 +22,7 @@ from warren_broker.clients091 import (
 )
 from warren_broker.clients091.state import Channel, ChannelFault, ConnectionState, TableRun
 from warren_broker.cluster.ids import Ids
+from warren_machines.metadata.records import ConnectionId
 from warren_machines.queue import commands
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_wire import errors
@@ -49,8 +50,10 @@ class Connection:
     has_published  connection.blocked is sent only to connections that have published
     """
 
-    def __init__(self, config: ConnectionConfig, view: requests.BrokerView, ids: Ids) -> None:
-        self.state = ConnectionState(config, view, ids)
+    def __init__(
+        self, config: ConnectionConfig, view: requests.BrokerView, ids: Ids, number: ConnectionId
+    ) -> None:
+        self.state = ConnectionState(config, view, ids, number)
         self.has_published = False
         self._blocked_reason = ""
         self._told_blocked = False

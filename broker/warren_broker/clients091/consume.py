@@ -11,6 +11,7 @@ from warren_broker.clients091.declare import queue_name
 from warren_broker.clients091.deliveries import answer_get, hand_out
 from warren_broker.clients091.delivery_tags import Held, by_consumer
 from warren_broker.clients091.state import Channel, ChannelConsumer
+from warren_broker.cluster.client.relayed import draw_origin
 from warren_machines.queue import commands
 from warren_machines.queue.commands import Delivery, rest_of
 from warren_wire import errors
@@ -107,20 +108,24 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
     channel.ask(
         requests.ConsumeRequest,
         consuming,
-        consumer=consumer.number,
         queue=name,
-        tag=tag,
-        prefetch=0 if method.no_ack else channel.prefetch,
-        explicit_credit=explicit,
-        priority=asked.priority,
-        no_ack=method.no_ack,
-        exclusive=method.exclusive,
-        timeout_ms=asked.timeout_ms,
+        command=commands.Checkout(
+            consumer.number,
+            channel.session,
+            tag,
+            prefetch=0 if method.no_ack else channel.prefetch,
+            explicit_credit=explicit,
+            priority=asked.priority,
+            no_ack=method.no_ack,
+            exclusive=method.exclusive,
+            timeout_ms=asked.timeout_ms,
+            relay=asked.relay,
+            origin=draw_origin() if asked.relay else 0,
+        ),
         arguments=method.arguments,
         # A client that does not understand basic.cancel would wait for messages for ever.
         cancel_on_failover=asked.cancel_on_failover
         and "consumer_cancel_notify" in connection.capabilities,
-        relay=asked.relay,
     )
     global_prefetch.changed(channel)
 

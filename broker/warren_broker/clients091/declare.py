@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from warren_broker.access import requests
 from warren_broker.access.message_checks import REPLY_TO
 from warren_broker.clients091.state import Channel
+from warren_machines.metadata import commands as metadata
 from warren_wire import errors
 from warren_wire.amqp091 import methods
 from warren_wire.amqp091.methods import Method
+from warren_wire.arguments import storable
 
 NAME_PREFIX_BYTES_MAX = 64
 """Longest x-name-prefix."""
@@ -28,15 +30,6 @@ def queue_name(channel: Channel, name: str) -> str:
 def strip(name: str) -> str:
     """Remove line ends from a declared name, as RabbitMQ does."""
     return name.replace("\n", "").replace("\r", "")
-
-
-class _Route(NamedTuple):
-    """A binding's way; to_queue: the destination is a queue, else an exchange."""
-
-    source: str
-    destination: str
-    to_queue: bool
-    routing_key: str
 
 
 def _reply(channel: Channel, no_wait: bool, method: Method) -> None:
@@ -61,48 +54,53 @@ def _flags(method: methods.ExchangeDeclare | methods.QueueDeclare) -> dict[str, 
 # ------------------------------------------------------------------ exchanges
 
 
+def _define(channel: Channel, command: requests.Definition, no_wait: bool, reply: Method) -> None:
+    channel.ask(requests.DefineRequest, lambda _: _reply(channel, no_wait, reply), command=command)
+
+
 def _exchange_declare(channel: Channel, method: methods.ExchangeDeclare) -> None:
-    name = strip(method.exchange)
-    channel.connection.access.declare_exchange(name, method.arguments, method.passive)
-    channel.ask(
-        requests.ExchangeDeclareRequest,
-        lambda _: _reply(channel, method.no_wait, methods.ExchangeDeclareOk()),
-        name=name,
-        kind=method.kind,
-        internal=method.internal,
-        arguments=method.arguments,
-        **_flags(method),
+    name, connection = strip(method.exchange), channel.connection
+    connection.access.declare_exchange(name, method.arguments, method.passive)
+    if method.passive:
+        if connection.view.exchange(connection.vhost, name) is None:
+            raise errors.no_exchange(name, connection.vhost)
+        _reply(channel, method.no_wait, methods.ExchangeDeclareOk())
+        return
+    command = metadata.DeclareExchange(
+        connection.vhost,
+        name,
+        method.kind,
+        method.durable,
+        method.auto_delete,
+        method.internal,
+        method.arguments,
     )
+    _define(channel, command, method.no_wait, methods.ExchangeDeclareOk())
 
 
 def _exchange_delete(channel: Channel, method: methods.ExchangeDelete) -> None:
-    name = strip(method.exchange)
-    channel.connection.access.delete_exchange(name)
-    channel.ask(
-        requests.ExchangeDeleteRequest,
-        lambda _: _reply(channel, method.no_wait, methods.ExchangeDeleteOk()),
-        name=name,
-        if_unused=method.if_unused,
-    )
+    name, connection = strip(method.exchange), channel.connection
+    connection.access.delete_exchange(name)
+    command = metadata.DeleteExchange(connection.vhost, name, method.if_unused)
+    _define(channel, command, method.no_wait, methods.ExchangeDeleteOk())
 
 
 def _exchange_bind(channel: Channel, method: methods.ExchangeBind) -> None:
-    _bind_exchange(channel, requests.AddBindingRequest, method, methods.ExchangeBindOk())
+    _bind_exchange(channel, metadata.Bind, method, methods.ExchangeBindOk())
 
 
 def _exchange_unbind(channel: Channel, method: methods.ExchangeUnbind) -> None:
-    _bind_exchange(channel, requests.RemoveBindingRequest, method, methods.ExchangeUnbindOk())
+    _bind_exchange(channel, metadata.Unbind, method, methods.ExchangeUnbindOk())
 
 
 def _bind_exchange(
     channel: Channel,
-    kind: type[requests.BindingRequest],
+    kind: type[metadata.BindingCommand],
     method: methods.ExchangeBind | methods.ExchangeUnbind,
     reply: Method,
 ) -> None:
-    source, destination = strip(method.source), strip(method.destination)
-    route = _Route(source, destination, False, method.routing_key)
-    _bind(channel, kind, route, method.arguments, method.no_wait, reply)
+    ends = (strip(method.source), strip(method.destination), False, method.routing_key)
+    _bind(channel, kind, ends, method.arguments, method.no_wait, reply)
 
 
 # ------------------------------------------------------------------ queues
@@ -196,16 +194,16 @@ def _routing_key(channel: Channel, queue: str, routing_key: str) -> str:
 
 
 def _queue_bind(channel: Channel, method: methods.QueueBind) -> None:
-    _bind_queue(channel, requests.AddBindingRequest, method, method.no_wait, methods.QueueBindOk())
+    _bind_queue(channel, metadata.Bind, method, method.no_wait, methods.QueueBindOk())
 
 
 def _queue_unbind(channel: Channel, method: methods.QueueUnbind) -> None:
-    _bind_queue(channel, requests.RemoveBindingRequest, method, False, methods.QueueUnbindOk())
+    _bind_queue(channel, metadata.Unbind, method, False, methods.QueueUnbindOk())
 
 
 def _bind_queue(
     channel: Channel,
-    kind: type[requests.BindingRequest],
+    kind: type[metadata.BindingCommand],
     method: methods.QueueBind | methods.QueueUnbind,
     no_wait: bool,
     reply: Method,
@@ -214,25 +212,22 @@ def _bind_queue(
     routing_key = _routing_key(channel, method.queue, method.routing_key)
     if name.startswith(REPLY_TO):
         raise errors.AccessRefused("cannot bind or unbind to a volatile (direct reply-to) queue")
-    route = _Route(source, name, True, routing_key)
-    _bind(channel, kind, route, method.arguments, no_wait, reply)
+    _bind(channel, kind, (source, name, True, routing_key), method.arguments, no_wait, reply)
 
 
 def _bind(
     channel: Channel,
-    kind: type[requests.BindingRequest],
-    route: _Route,
+    kind: type[metadata.BindingCommand],
+    ends: tuple[str, str, bool, str],
     arguments: dict[str, Any],
     no_wait: bool,
     reply: Method,
 ) -> None:
-    channel.connection.access.bind(*route)
-    channel.ask(
-        kind,
-        lambda _: _reply(channel, no_wait, reply),
-        **route._asdict(),
-        arguments=arguments,
-    )
+    """Ask for a change of a binding; ends: as `BindingEnds` has them."""
+    connection = channel.connection
+    connection.access.bind(*ends)
+    command = kind(connection.vhost, *ends, storable(arguments), connection.number)
+    _define(channel, command, no_wait, reply)
 
 
 HANDLERS: dict[type[Method], Any] = {

@@ -23,6 +23,7 @@ from warren_broker.clients091.delivery_tags import DeliveryLedger, Held
 from warren_broker.clients091.heartbeat import Liveness
 from warren_broker.clients091.held_back import HeldBackBytes, WaitingRuns
 from warren_broker.cluster.ids import Ids
+from warren_machines.metadata.records import ConnectionId
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_machines.queue.ready.limits import NO_ACK_WINDOW, WINDOW_BYTES
 from warren_wire import errors
@@ -355,6 +356,7 @@ class ChannelFault(NamedTuple):
 class ConnectionState:
     """The state of a connection that its handlers and channels share.
 
+    number              of the connection on its node
     phase               see `connection`
     user, vhost         once authenticated, opened
     rights              of a login with a token; None: those of the user
@@ -384,6 +386,7 @@ class ConnectionState:
     config: ConnectionConfig
     view: BrokerView
     ids: Ids
+    number: ConnectionId
     traced_vhosts: Set[str] = field(init=False)
     phase: str = "header"
     user: str = ""

@@ -23,7 +23,7 @@ from warren_broker.clients091.connection import Connection
 from warren_broker.cluster.ids import Ids
 from warren_machines.metadata.permissions import ALL as ALL_PERMITTED
 from warren_machines.metadata.permissions import Permissions
-from warren_machines.queue.commands import Delivery
+from warren_machines.queue.commands import Checkout, Delivery
 from warren_wire.amqp091 import properties
 from warren_wire.arguments import Kind
 from warren_wire.block.block import Block, encode
@@ -116,7 +116,7 @@ class Peer:
 
     def __init__(self, **config: Any) -> None:
         self.view = View()
-        self.conn = Connection(ConnectionConfig(**config), self.view, Numbers())
+        self.conn = Connection(ConnectionConfig(**config), self.view, Numbers(), 9)
         self.conn_requests: list[Any] = []
         self.left = b""
         self.frame_max = 131_072
@@ -240,7 +240,7 @@ class Peer:
         channel: int = 1,
         no_ack: bool = False,
         **arguments: Any,
-    ) -> requests.ConsumeRequest:
+    ) -> Checkout:
         self.send(
             spec.Basic.Consume(queue=queue, consumer_tag=tag, no_ack=no_ack, arguments=arguments),
             channel,
@@ -250,7 +250,7 @@ class Peer:
         self.conn_requests = made[1:]
         self.conn.answer(made[0].token, RequestDone())
         assert self.one(spec.Basic.ConsumeOk, channel).consumer_tag == tag
-        return made[0]
+        return made[0].command
 
     def channel_closed(
         self, code: int, text: str, channel: int = 1, at: tuple[int, int] | None = None

@@ -33,10 +33,9 @@ REFUSED = (
     requests.QueueDeclareRequest,
     requests.QueueDeleteRequest,
     requests.QueuePurgeRequest,
-    requests.AddBindingRequest,
     requests.ConsumeRequest,
     requests.GetRequest,
-    requests.ExchangeDeclareRequest,
+    requests.DefineRequest,
 )
 
 
@@ -84,7 +83,7 @@ class World:
                 assert request.session not in self.down, "asked for a session that is down"
                 self.open_requests.append(request)
                 if isinstance(request, requests.ConsumeRequest):
-                    self.next_msg_id[request.consumer] = 0
+                    self.next_msg_id[request.command.consumer] = 0
             elif isinstance(request, (commands.Settle, commands.Return, commands.Discard)):
                 assert all(first <= last for first, last in request.msg_ids)
                 assert all(one[1] + 1 < two[0] for one, two in pairwise(request.msg_ids))

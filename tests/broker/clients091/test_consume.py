@@ -11,6 +11,7 @@ from tests.broker.clients091.peer import Peer, message, messages, run, settles, 
 from warren_broker.access import requests
 from warren_broker.clients091.state import GETTERS_KEPT
 from warren_machines.queue import commands
+from warren_machines.queue.commands import Checkout
 from warren_machines.queue.ready.limits import NO_ACK_WINDOW, WINDOW_BYTES
 from warren_wire import errors
 from warren_wire.arguments import DURATION_MS_MAX, Kind
@@ -41,15 +42,8 @@ def test_consume(peer: Peer) -> None:
     assert made == requests.ConsumeRequest(
         token=made.token,
         session=101,
-        consumer=1001,
         queue="q",
-        tag="c",
-        prefetch=10,
-        explicit_credit=False,
-        priority=-5,
-        no_ack=False,
-        exclusive=True,
-        timeout_ms=60_000,
+        command=Checkout(1001, 101, "c", 10, False, -5, False, True, 60_000),
         arguments=made.arguments,
     )
     assert made.arguments["other"] == "o"
@@ -58,7 +52,7 @@ def test_consume(peer: Peer) -> None:
 
 def test_server_named_tag(peer: Peer) -> None:
     peer.send(spec.Basic.Consume(queue="q"))
-    made = peer.answer(requests.ConsumeRequest)
+    made = peer.answer(requests.ConsumeRequest).command
     assert made.tag == "amq.ctag-" + "1".zfill(22)
     assert peer.one(spec.Basic.ConsumeOk).consumer_tag == made.tag
 
@@ -182,7 +176,7 @@ def test_bodies_are_cut_at_frame_max() -> None:
 def test_deliveries_never_come_before_consume_ok(peer: Peer) -> None:
     peer.send(spec.Basic.Consume(queue="q", consumer_tag="c"))
     made = peer.the(requests.ConsumeRequest)
-    peer.conn.deliver(made.consumer, run(0), message())
+    peer.conn.deliver(made.command.consumer, run(0), message())
     peer.nothing()
     peer.conn.answer(made.token, requests.RequestDone())
     names = [frame.name for _, frame in peer.got()]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.broker.clients091.peer import Peer
 from warren_broker.access import requests
+from warren_machines.metadata import commands as metadata
 from warren_wire import errors
 
 
@@ -31,13 +32,11 @@ def test_exchange_methods(peer: Peer) -> None:
             arguments={"a": "b"},
         )
     )
-    made = peer.answer(requests.ExchangeDeclareRequest)
-    assert made == requests.ExchangeDeclareRequest(
-        token=made.token,
-        session=made.session,
-        name="x",
-        kind="topic",
-        passive=False,
+    made = peer.answer(requests.DefineRequest).command
+    assert made == metadata.DeclareExchange(
+        "/",
+        "x",
+        "topic",
         durable=True,
         auto_delete=True,
         internal=True,
@@ -45,7 +44,8 @@ def test_exchange_methods(peer: Peer) -> None:
     )
     peer.one(spec.Exchange.DeclareOk)
     peer.send(spec.Exchange.Bind(destination="d", source="s", routing_key="k"))
-    made = peer.answer(requests.AddBindingRequest)
+    made = peer.answer(requests.DefineRequest).command
+    assert isinstance(made, metadata.Bind)
     assert (made.source, made.destination, made.to_queue, made.routing_key) == (
         "s",
         "d",
@@ -54,26 +54,26 @@ def test_exchange_methods(peer: Peer) -> None:
     )
     peer.one(spec.Exchange.BindOk)
     peer.send(spec.Exchange.Unbind(destination="d", source="s", routing_key="k"))
-    peer.answer(requests.RemoveBindingRequest)
+    assert isinstance(peer.answer(requests.DefineRequest).command, metadata.Unbind)
     peer.one(spec.Exchange.UnbindOk)
     peer.send(spec.Exchange.Delete(exchange="x", if_unused=True))
-    assert peer.answer(requests.ExchangeDeleteRequest).if_unused
+    assert peer.answer(requests.DefineRequest).command.if_unused
     peer.one(spec.Exchange.DeleteOk)
 
 
 @pytest.mark.parametrize(
     ("frame", "request_kind", "result"),
     [
-        (spec.Exchange.Declare(exchange="x", nowait=True), requests.ExchangeDeclareRequest, None),
-        (spec.Exchange.Delete(exchange="x", nowait=True), requests.ExchangeDeleteRequest, None),
+        (spec.Exchange.Declare(exchange="x", nowait=True), requests.DefineRequest, None),
+        (spec.Exchange.Delete(exchange="x", nowait=True), requests.DefineRequest, None),
         (
             spec.Exchange.Bind(destination="d", source="s", nowait=True),
-            requests.AddBindingRequest,
+            requests.DefineRequest,
             None,
         ),
         (
             spec.Exchange.Unbind(destination="d", source="s", nowait=True),
-            requests.RemoveBindingRequest,
+            requests.DefineRequest,
             None,
         ),
         (
@@ -91,7 +91,7 @@ def test_exchange_methods(peer: Peer) -> None:
             requests.QueuePurgeRequest,
             requests.MessageCount(0),
         ),
-        (spec.Queue.Bind(queue="q", exchange="x", nowait=True), requests.AddBindingRequest, None),
+        (spec.Queue.Bind(queue="q", exchange="x", nowait=True), requests.DefineRequest, None),
         (
             spec.Basic.Consume(queue="q", consumer_tag="c", nowait=True),
             requests.ConsumeRequest,
@@ -125,6 +125,15 @@ def test_the_default_exchange_is_not_to_be_touched(peer: Peer, frame: Any) -> No
     peer.channel_closed(403, "ACCESS_REFUSED - operation not permitted on the default exchange")
 
 
+def test_a_passive_declaration_looks_at_what_is_there(peer: Peer) -> None:
+    peer.view.exchanges["x"] = requests.ExchangeFacts("topic")
+    peer.send(spec.Exchange.Declare(exchange="x", passive=True))
+    peer.one(spec.Exchange.DeclareOk)
+    assert not peer.asked()
+    peer.send(spec.Exchange.Declare(exchange="y", passive=True))
+    peer.channel_closed(404, "NOT_FOUND - no exchange 'y' in vhost '/'")
+
+
 def test_system_exchanges_stay(peer: Peer) -> None:
     peer.send(spec.Exchange.Delete(exchange="amq.topic"))
     peer.channel_closed(
@@ -134,9 +143,7 @@ def test_system_exchanges_stay(peer: Peer) -> None:
 
 def test_a_refusal_that_ends_the_connection(peer: Peer) -> None:
     peer.send(spec.Exchange.Declare(exchange="x", exchange_type="what"))
-    peer.answer(
-        requests.ExchangeDeclareRequest, errors.CommandInvalid("unknown exchange type 'what'")
-    )
+    peer.answer(requests.DefineRequest, errors.CommandInvalid("unknown exchange type 'what'"))
     frames = peer.got()
     close = frames[-1][1]
     assert (close.reply_code, close.class_id, close.method_id) == (503, 40, 10)
@@ -163,7 +170,8 @@ def test_queue_methods(peer: Peer) -> None:
     )
     peer.one(spec.Queue.DeclareOk)
     peer.send(spec.Queue.Bind(queue="q", exchange="x", routing_key="k", arguments={"a": 1}))
-    made = peer.answer(requests.AddBindingRequest)
+    made = peer.answer(requests.DefineRequest).command
+    assert isinstance(made, metadata.Bind)
     assert (made.source, made.destination, made.to_queue, made.routing_key, made.arguments) == (
         "x",
         "q",
@@ -173,7 +181,7 @@ def test_queue_methods(peer: Peer) -> None:
     )
     peer.one(spec.Queue.BindOk)
     peer.send(spec.Queue.Unbind(queue="q", exchange="x", routing_key="k"))
-    peer.answer(requests.RemoveBindingRequest)
+    assert isinstance(peer.answer(requests.DefineRequest).command, metadata.Unbind)
     peer.one(spec.Queue.UnbindOk)
     peer.send(spec.Queue.Purge(queue="q"))
     peer.answer(requests.QueuePurgeRequest, requests.MessageCount(7))
@@ -198,10 +206,10 @@ def test_server_named_queue_and_the_last_declared_one(peer: Peer) -> None:
     peer.conn.answer(made.token, requests.QueueDeclared(made.name, 0, 0))
     assert peer.one(spec.Queue.DeclareOk).queue == made.name
     peer.send(spec.Queue.Bind(queue="", exchange="x", routing_key=""))
-    bound = peer.answer(requests.AddBindingRequest)
+    bound = peer.answer(requests.DefineRequest).command
     assert (bound.destination, bound.routing_key) == (made.name, made.name)
     peer.send(spec.Queue.Bind(queue="", exchange="x", routing_key="k"))
-    assert peer.answer(requests.AddBindingRequest).routing_key == "k"
+    assert peer.answer(requests.DefineRequest).command.routing_key == "k"
     peer.send(spec.Basic.Get(queue=""))
     assert peer.answer(requests.GetRequest, requests.GotNothing()).queue == made.name
     peer.send(spec.Basic.Consume(queue="", consumer_tag="c"))
