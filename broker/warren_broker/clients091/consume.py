@@ -95,19 +95,9 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
     channel.consumers[tag] = consumer
     connection.consumers[consumer.number] = consumer
 
-    def consuming(_: requests.RequestDone) -> None:
-        if not method.no_wait:
-            channel.send(methods.BasicConsumeOk(consumer_tag=tag))
-        consumer.started = True
-        early, consumer.early = consumer.early, []
-        for delivery, block in early:
-            deliver(consumer, delivery, block)
-        if connection.rights is not None:  # there may be a new token since it was asked for
-            cancel_unless_readable(consumer)
-
     channel.ask(
         requests.ConsumeRequest,
-        consuming,
+        lambda _: _started(consumer, method.no_wait),
         queue=name,
         command=commands.Checkout(
             consumer.number,
@@ -128,6 +118,17 @@ def _consume(channel: Channel, method: methods.BasicConsume) -> None:
         and "consumer_cancel_notify" in connection.capabilities,
     )
     global_prefetch.changed(channel)
+
+
+def _started(consumer: ChannelConsumer, no_wait: bool) -> None:
+    if not no_wait:
+        consumer.channel.send(methods.BasicConsumeOk(consumer_tag=consumer.tag))
+    consumer.started = True
+    early, consumer.early = consumer.early, []
+    for delivery, block in early:
+        deliver(consumer, delivery, block)
+    if consumer.channel.connection.rights is not None:  # there may be a new token since
+        cancel_unless_readable(consumer)
 
 
 def _consume_replies(channel: Channel, method: methods.BasicConsume, tag: str) -> None:
