@@ -307,7 +307,6 @@ class Client091(ProtocolClient):
             self._number,
             request.vhost,
             request.user,
-            self._session.state.channels_open,
             guarded_call(self, done),
             rights=self._session.state.rights,
             properties=self._session.state.client_properties,
@@ -316,6 +315,7 @@ class Client091(ProtocolClient):
     def _check_channels(self, request: requests.CheckChannelsRequest) -> None:
         answer = self._answer(request)
         user = self._session.state.user
+        self._count_channels()
         self._broker.clients.open_channel(
             self._vhost, user, lambda refusal: answer(refusal or requests.RequestDone())
         )
@@ -323,12 +323,17 @@ class Client091(ProtocolClient):
     def _close_connection(self, request: requests.CloseConnectionRequest) -> None:
         self._broker.connection_gone(self._number, self._answer(request))
 
+    def _count_channels(self) -> None:
+        self._broker.clients.channels(self._number, self._session.state.channels_open())
+
     def _session_up(self, request: requests.SessionUpRequest) -> None:
+        self._count_channels()
         self._counts.channel_opened(request.session)
         self._events.channel_created(request.session, request.channel)
 
     def _session_down(self, request: requests.SessionDownRequest) -> None:
         self._held.take_of(request.consumers)
+        self._count_channels()
         self._counts.channel_closed(request.session)
         self._events.channel_closed(request.session)
         self._broker.consuming.session_down(request.session, request.failed)

@@ -352,7 +352,6 @@ class Client10(ProtocolClient):
             self._number,
             request.vhost,
             request.user,
-            _no_channels,
             guarded_call(self, done),
             manages=True,
             rights=self._rights,
@@ -372,11 +371,6 @@ class Client10(ProtocolClient):
                 self._carry_out()
 
         return guarded_call(self, answer)
-
-
-def _no_channels() -> int:
-    """Return 0: an AMQP 1.0 connection has sessions, which no limit counts."""
-    return 0
 
 
 @cache

@@ -24,17 +24,24 @@ Answer = Callable[[errors.Refusal | None], None]
 """Called once: None when the client is within the limits."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Client:
     vhost: str
     user: str
-    channels: Callable[[], int]
+    channels: int = 0
+
+
+@dataclass(slots=True)
+class _User:
+    connections: int = 0
+    channels: int = 0
 
 
 class ClientLimits:
     """This node's clients by vhost and user, and the limits on those of all nodes.
 
-    Invariant: `_vhosts` and `_users` have each client of `_clients` once, and nothing empty.
+    Invariant: `_vhosts` and `_users` have each client of `_clients` once, and nothing empty; they
+    are sums, since a user with many connections may open many channels in one turn.
     """
 
     def __init__(self, cluster: Cluster, definitions: Definitions) -> None:
@@ -42,7 +49,7 @@ class ClientLimits:
         self._definitions = definitions
         self._clients: dict[int, _Client] = {}
         self._vhosts: dict[str, int] = {}
-        self._users: dict[str, dict[int, _Client]] = {}
+        self._users: dict[str, _User] = {}
         self._survey = Survey(cluster, messages.CountClients, messages.ClientsCounted)
         cluster.handlers[messages.CountClients] = self._on_count
 
@@ -53,23 +60,21 @@ class ClientLimits:
         number: int,
         vhost: str,
         user: str,
-        channels: Callable[[], int],
         answer: Answer,
         *,
         free: bool = False,
     ) -> None:
         """Count a connection that opens a vhost, and check the limits; see `leave`.
 
-        number    of the connection on this node
-        channels  returns how many channels it has open
-        answer    NotAllowed: the connection is to be closed
-        free      it is counted, and permitted whatever the limits: an administrator's, which
-                  would otherwise be kept out by a limit that only an administrator can change
+        number  of the connection on this node
+        answer  NotAllowed: the connection is to be closed
+        free    it is counted, and permitted whatever the limits: an administrator's, which
+                would otherwise be kept out by a limit that only an administrator can change
         """
         self.leave(number)
-        client = self._clients[number] = _Client(vhost, user, channels)
+        self._clients[number] = _Client(vhost, user)
         self._vhosts[vhost] = self._vhosts.get(vhost, 0) + 1
-        self._users.setdefault(user, {})[number] = client
+        self._users.setdefault(user, _User()).connections += 1
         in_vhost, of_user = self._vhost_limit(vhost), self._user_limit(user, MAX_CONNECTIONS)
         if free or (in_vhost is None and of_user is None):
             answer(None)
@@ -87,20 +92,27 @@ class ClientLimits:
 
     def leave(self, number: int) -> None:
         """Count that connection no more; a repeat is harmless."""
+        self.channels(number, 0)
         client = self._clients.pop(number, None)
         if client is None:
             return
         self._vhosts[client.vhost] -= 1
         if not self._vhosts[client.vhost]:
             del self._vhosts[client.vhost]
-        del self._users[client.user][number]
-        if not self._users[client.user]:
+        self._users[client.user].connections -= 1
+        if not self._users[client.user].connections:
             del self._users[client.user]
+
+    def channels(self, number: int, count: int) -> None:
+        """Note how many channels a connection has open, or is about to open."""
+        client = self._clients.get(number)
+        if client is not None:
+            self._users[client.user].channels += count - client.channels
+            client.channels = count
 
     def counts(self) -> tuple[int, int]:
         """Return this node's connections with an open vhost, and the channels they have open."""
-        clients = self._clients.values()
-        return len(clients), sum(client.channels() for client in clients)
+        return len(self._clients), sum(one.channels for one in self._users.values())
 
     def channels_max(self, user: str) -> int | None:
         """Return how many channels the user may have open; None: there is no limit."""
@@ -145,13 +157,9 @@ class ClientLimits:
         self._survey.ask(self._definitions.within_reach(), told, vhost, user)
 
     def _here(self, request: int, vhost: str, user: str) -> messages.ClientsCounted:
-        mine = self._users.get(user, {})
-        return messages.ClientsCounted(
-            request,
-            self._vhosts.get(vhost, 0),
-            len(mine),
-            sum(client.channels() for client in mine.values()),
-        )
+        mine = self._users.get(user, _User())
+        in_vhost = self._vhosts.get(vhost, 0)
+        return messages.ClientsCounted(request, in_vhost, mine.connections, mine.channels)
 
     def _on_count(self, node: str, message: messages.CountClients, rest: Any) -> None:
         counted = self._here(message.request, message.vhost, message.user)

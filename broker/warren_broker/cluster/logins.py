@@ -116,7 +116,6 @@ class NodeLogins:
         connection: int,
         vhost: str,
         user: str,
-        channels: Callable[[], int],
         done: Answer,
         *,
         manages: bool = False,
@@ -125,8 +124,7 @@ class NodeLogins:
     ) -> None:
         """Do as `open_vhost` for a connection, which is counted until it is gone.
 
-        channels  returns how many channels it has open
-        manages   it can change limits, if its user is an administrator: none keeps that one out
+        manages  it can change limits, if its user is an administrator: none keeps that one out
         properties  what the client says of itself
         """
         if self._links.is_own(properties or {}):
@@ -145,7 +143,7 @@ class NodeLogins:
         def permitted(_: object) -> None:
             tags = self._definitions.tags(user) if rights is None else rights.tags
             free = manages and "administrator" in tags
-            self._clients.enter(connection, vhost, user, channels, counted, free=free)
+            self._clients.enter(connection, vhost, user, counted, free=free)
 
         self.open_vhost(vhost, user, errors.continued(done, permitted), rights)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from machines.metadata.world import World
+from tests.line_steps import lines
 from warren_broker.cluster import messages
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.survey import SURVEY_PATIENCE_MS
@@ -59,9 +60,9 @@ class CountingNode:
             number,
             vhost,
             "guest",
-            lambda: channels,
             lambda refusal: said.append(refusal and refusal.detail),
         )
+        self.limits.channels(number, channels)
         return said
 
 
@@ -199,6 +200,24 @@ def test_channels_are_counted_with_those_of_other_nodes() -> None:
     net.nodes["b"].limits.open_channel("/", "guest", said.append)
     net.carry()
     assert said[1:] == [None]
+
+
+def test_a_channel_is_counted_without_looking_through_its_users_connections() -> None:
+    """Before: all of them for each channel that is opened under a limit."""
+
+    def opening(connections: int) -> int:
+        net = Net("a")
+        net.limit("user", "guest", max_channels=1 << 30)
+        limits, said = net.nodes["a"].limits, list[Any]()
+        for number in range(connections):
+            net.nodes["a"].enter(number, channels=2)
+        limits.channels(1, 1)
+        assert limits.counts() == (connections, 2 * connections - 1)
+        taken = lines(lambda: limits.open_channel("/", "guest", said.append))
+        assert said == [None]
+        return taken
+
+    assert opening(10) == opening(200)
 
 
 def test_leaving_twice_or_never_having_come_is_harmless() -> None:

@@ -172,8 +172,6 @@ def test_a_link_that_comes_to_its_own_cluster_by_another_way_is_refused(universe
     broker = universe.running["a"].broker
     answers: list[Any] = []
     for said in (broker.cluster.host.cluster_id, "another cluster"):
-        broker.logins.enter_vhost(
-            7, "/", "guest", lambda: 0, answers.append, properties={OWN_CLUSTER: said}
-        )
+        broker.logins.enter_vhost(7, "/", "guest", answers.append, properties={OWN_CLUSTER: said})
     assert isinstance(answers[0], NotAllowed) and "leave the host out" in answers[0].detail
     assert not isinstance(answers[1], Refusal)

@@ -82,9 +82,10 @@ def broker_of(loop: Loop) -> Any:
         consuming=SimpleNamespace(resume=None, session_down=lambda session, failed: None),
         logins=SimpleNamespace(
             authenticate=lambda user, password, mechanism, done: done(RequestDone()),
-            enter_vhost=lambda number, vhost, user, channels, done, **more: done(RequestDone()),
+            enter_vhost=lambda number, vhost, user, done, **more: done(RequestDone()),
         ),
         channels_max=lambda user: None,
+        clients=SimpleNamespace(channels=lambda number, count: None),
         connection_gone=lambda number, done: done(RequestDone()),
         definitions=SimpleNamespace(state=SimpleNamespace(users={})),
         settings=SimpleNamespace(

@@ -81,9 +81,7 @@ class World:
             publishing=SimpleNamespace(shares=TurnShares(self.loop)),  # type: ignore[arg-type]
             logins=SimpleNamespace(
                 authenticate=self.authenticate,
-                enter_vhost=lambda number, vhost, user, channels, done, **more: done(
-                    requests.RequestDone()
-                ),
+                enter_vhost=lambda number, vhost, user, done, **more: done(requests.RequestDone()),
             ),
             connection_gone=lambda number, done: done(requests.RequestDone()),
         )
