@@ -32,10 +32,10 @@ def return_(context: QueueContext, command: Return) -> AnyReply:
     if command.unseen and consumer is not None and consumer.relay:
         # Had a later consumer of the relay higher numbers, the relay would take these for settled:
         # then they are ready again, and get new names.
-        if relays.is_latest(context.state, consumer):
-            for first_id, last_id in command.msg_ids:
-                pieces = take_ids(consumer.held, first_id, last_id)
-                relays.keep(context, consumer, pieces, command.failed)
+        relay = context.state.relays[consumer.relay]
+        if relays.latest(context.state, relay) is consumer:
+            pieces = [one for ids in command.msg_ids for one in take_ids(consumer.held, *ids)]
+            relays.keep(context, consumer, pieces, command.failed)
             changed(context, consumer)
             return DONE
     outcome: Outcome = "failed" if command.failed else "returned"

@@ -57,7 +57,9 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
         consumer.suspended = bool(uplink.suspected_ms)
         uplink.add(consumer)
         if relay:
-            state.relays[relay].consumer_keys[consumer.key] = None
+            keys = state.relays[relay].consumer_keys
+            keys.pop(consumer.key, None)  # of one that ended
+            keys[consumer.key] = None
     elif consumer.queued:
         state.service.remove(consumer)
     if known is None or known.getter:
@@ -110,19 +112,21 @@ def _relay_refusal(context: QueueContext, command: Checkout, name: str) -> Refus
     relay = state.relays.get(name)
     if relay is None or uplink is None or relay.owner != (uplink.id, command.session):
         return None
-    if all(consumer.cancelled for consumer in relays.consumers_of(state, relay)):
+    latest = relays.latest(state, relay)
+    if latest is None or latest.cancelled:
         return None
     detail = f"relay {name!r} of queue {state.config.name!r} has a consumer in this session"
     return Refused("invalid", f"{detail}: cancel it first")
 
 
-def _replaced(context: QueueContext, command: Checkout, name: str) -> list[Consumer]:
-    """Return the consumers of the relay's older session, which this one takes over."""
+def _replaced(context: QueueContext, command: Checkout, name: str) -> Consumer | None:
+    """Return the consumer of the relay's older session whose place the new one would take."""
     state, uplink = context.state, context.uplink
     relay = state.relays.get(name)
     if relay is None or uplink is None or relay.owner == (uplink.id, command.session):
-        return []
-    return relays.consumers_of(state, relay)
+        return None
+    latest = relays.latest(state, relay)
+    return None if latest is None or latest.cancelled else latest
 
 
 def _own_relay(context: QueueContext, command: Checkout, name: str) -> None:
@@ -139,9 +143,9 @@ def _own_relay(context: QueueContext, command: Checkout, name: str) -> None:
     if relay is None:
         relays.add(state, Relay(name, command.origin, owner))
         return
-    for consumer in _replaced(context, command, name):
-        take_over(context, consumer)
     if relay.owner != owner:
+        for consumer in relays.consumers_of(state, relay):
+            take_over(context, consumer)
         relays.disown(state, relay)
         relay.owner, relay.origin = owner, command.origin
         relays.add(state, relay)
@@ -168,14 +172,14 @@ def _new(state: QueueState, uplink: int, consumer: int, session: int, tag: str) 
 
 
 def _exclusive_refusal(
-    state: QueueState, command: Checkout, known: Consumer | None, replaced: list[Consumer]
+    state: QueueState, command: Checkout, known: Consumer | None, replaced: Consumer | None
 ) -> Refused | None:
     """Refuse an exclusive consumer beside others, and others beside an exclusive one.
 
-    replaced  consumers that this one takes the place of
+    replaced  the consumer that this one takes the place of
     """
     others = state.consumer_count - (known is not None and not known.getter)
-    others -= sum(not consumer.cancelled for consumer in replaced)
+    others -= replaced is not None
     if not others:
         return None
     name = state.config.name
@@ -186,7 +190,7 @@ def _exclusive_refusal(
         )
     other = state.exclusive
     stays = other is not None and other.exclusive and not other.cancelled
-    if stays and other is not known and other not in replaced:
+    if stays and other is not known and other is not replaced:
         detail = f"queue {name!r} has an exclusive consumer: cancel it first"
         return Refused("exclusive_use", detail)
     return None

@@ -87,9 +87,35 @@ def consumers_come_and_go_beside_getters(count: int) -> Prepared:
     return lambda: made.submit(*(command for pair in pairs for command in pair))
 
 
+def consumers_of_a_relay(count: int) -> Queue:
+    """A queue with a relay of which so many consumers were cancelled, and hold a message each."""
+    made = queue()
+    made.do(c.Enqueue(), block(count + 1), PUBLISHER)
+    for at in range(count):
+        made.do(c.Checkout(at, SESSION, "", prefetch=1, relay="r", origin=1))
+        made.do(c.Cancel(at))
+    return made
+
+
+def consumers_of_a_relay_come_and_go(count: int) -> Prepared:
+    """All others were looked through for each that came."""
+    made, numbers = consumers_of_a_relay(count), range(count, 2 * count)
+    pairs = [(c.Checkout(at, SESSION, "", relay="r", origin=1), c.Cancel(at)) for at in numbers]
+    return lambda: made.submit(*(command for pair in pairs for command in pair))
+
+
+def messages_return_unseen_to_a_relay(count: int) -> Prepared:
+    """All consumers of the relay were sorted for each command."""
+    made = consumers_of_a_relay(count)
+    returns = [c.Return(at, ((0, 0),), False, True) for at in range(count)]
+    return lambda: made.submit(*returns)
+
+
 @pytest.mark.parametrize(
     "prepared",
     [
+        consumers_of_a_relay_come_and_go,
+        messages_return_unseen_to_a_relay,
         session_of_single_active_consumers_ends,
         single_active_consumers_are_cancelled,
         annotated_messages_of_a_block_are_settled,

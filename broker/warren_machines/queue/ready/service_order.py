@@ -102,11 +102,12 @@ def serve_relays(context: QueueContext) -> None:
     for name in sorted(changed):
         relay = state.relays.get(name)
         if relay is not None and relay.kept and not relay.idle_ms:
-            for consumer in relays.consumers_of(state, relay):
-                waits = consumer.cancelled or consumer.suspended or consumer.quiescing
-                if not waits and room(consumer) > 0:
-                    relays.hand_out_kept(context, consumer, room(consumer))
-                    review(state, consumer)
+            consumer = relays.latest(state, relay)
+            if consumer is None or consumer.cancelled:
+                continue
+            if not consumer.suspended and not consumer.quiescing and room(consumer) > 0:
+                relays.hand_out_kept(context, consumer, room(consumer))
+                review(state, consumer)
 
 
 def _hand_out(context: QueueContext, consumer: Consumer, limit: int) -> None:

@@ -41,7 +41,7 @@ class Relay(msgspec.Struct, eq=False):
     next_number  of the next message taken; numbers ascend over all origins
     idle_ms      since when it has no session; 0: it has one
     kept         what it has taken, and no consumer holds now; by number
-    consumer_keys  of its consumers; some may have ended
+    consumer_keys  of its consumers, the oldest first; some may have ended
     """
 
     name: str

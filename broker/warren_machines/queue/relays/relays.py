@@ -36,14 +36,27 @@ _INSERTED_MAX: Final = 16
 
 def consumers_of(state: QueueState, relay: Relay) -> list[Consumer]:
     """Return the consumers of the relay's session, the oldest first."""
-    found = []
-    for key in list(relay.consumer_keys):
+    found = [state.find(*key) for key in relay.consumer_keys]
+    return [each for each in found if each is not None and _is_of(each, relay)]
+
+
+def latest(state: QueueState, relay: Relay) -> Consumer | None:
+    """Return the last consumer of the relay's session, the only one that may not be cancelled.
+
+    A client may have any number of others: they are cancelled, and hold messages.
+    """
+    keys = relay.consumer_keys
+    while keys:
+        key = next(reversed(keys))
         consumer = state.find(*key)
-        if consumer is None or consumer.relay != relay.name:
-            del relay.consumer_keys[key]
-        elif consumer.uplink == relay.owner[0]:
-            found.append(consumer)
-    return sorted(found, key=lambda consumer: consumer.order)
+        if consumer is not None and _is_of(consumer, relay):
+            return consumer
+        del keys[key]
+    return None
+
+
+def _is_of(consumer: Consumer, relay: Relay) -> bool:
+    return consumer.relay == relay.name and consumer.uplink == relay.owner[0]
 
 
 def add(state: QueueState, relay: Relay) -> None:
@@ -58,12 +71,6 @@ def disown(state: QueueState, relay: Relay) -> None:
     del names[relay.name]
     if not names:
         del state.owned_relays[relay.owner]
-
-
-def is_latest(state: QueueState, consumer: Consumer) -> bool:
-    """Return whether no later consumer of the relay has got messages with higher numbers."""
-    relay = state.relays[consumer.relay]
-    return consumers_of(state, relay)[-1] is consumer
 
 
 def name_fresh(state: QueueState, consumer: Consumer, first_id: int, count: int) -> None:
