@@ -61,8 +61,7 @@ def due_times_are_not_in_the_snapshot() -> list[Replacement]:
 
     def timeless(self: Delayed, counts: Any, forced: Any, leaves: Any) -> None:
         load(self, counts, forced, leaves)
-        rows = [row for leaf in self._leaves for row in leaf.read()]
-        self._leaves = []
+        rows = list(self._waiting.clear_leaves())
         self.count = self.forced
         for row in rows:
             self.add(1, row[1:])

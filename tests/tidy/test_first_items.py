@@ -16,7 +16,7 @@ FEW = {
     "warren_machines.metadata.policy_index": "policies",
     "warren_machines.queue.machine": "kept",
     "warren_machines.queue.ready.block_index": "_filled _touched",
-    "warren_machines.queue.ready.leaves": "_leaves",
+    "warren_machines.queue.ready.leaves": "_unpacked",
     "warren_machines.queue.ready.service_order": "lane",
     "warren_machines.definition_files.export": "ALGORITHMS",
     "warren_raft.runtime.net.transport": "texts",

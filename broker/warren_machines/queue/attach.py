@@ -120,7 +120,7 @@ def _relay_refusal(context: QueueContext, command: Checkout, name: str) -> Refus
 
 
 def _replaced(context: QueueContext, command: Checkout, name: str) -> Consumer | None:
-    """Return the consumer of the relay's older session whose place the new one would take."""
+    """Return the consumer of the relay's older session that the new one would replace."""
     state, uplink = context.state, context.uplink
     relay = state.relays.get(name)
     if relay is None or uplink is None or relay.owner == (uplink.id, command.session):

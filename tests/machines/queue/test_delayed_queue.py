@@ -6,7 +6,6 @@ from random import Random
 
 import pytest
 
-from warren_machines.queue.delayed import delayed_queue
 from warren_machines.queue.delayed.delayed_queue import Delayed, DelayedRow
 from warren_machines.queue.ready import leaves
 from warren_machines.queue.ready.leaves import decode_leaf, encode_leaf
@@ -17,8 +16,7 @@ Single = tuple[int, int, int, int, int]
 
 @pytest.fixture(autouse=True)
 def small_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (delayed_queue, leaves):
-        monkeypatch.setattr(module, "LEAF_ROWS_MAX", 4)
+    monkeypatch.setattr(leaves, "LEAF_ROWS_MAX", 4)
     monkeypatch.setattr(leaves, "LEAVES_UNPACKED_MAX", 2)
 
 
@@ -39,23 +37,6 @@ def copied(delayed: Delayed) -> Delayed:
 def test_a_leaf_is_read_as_it_was_written() -> None:
     rows = [(5, 1, 0, 9, 0, 1), (5, 1 << 40, 3, 3, 2, 7), (1 << 41, 2, 0, 0, 1 << 31, 1 << 31)]
     assert decode_leaf(encode_leaf(rows)) == rows
-
-
-def test_neighbours_become_one_run() -> None:
-    delayed = Delayed()
-    for first in (4, 0, 2):
-        delayed.add(10, (1, first, first + 1, 1, 1))
-    delayed.add(10, (1, 6, 6, 2, 2))  # other counts
-    delayed.add(11, (1, 7, 7, 1, 1))  # another time
-    delayed.add(10, (2, 0, 0, 1, 1))  # another block
-    delayed.check()
-    assert [row[:4] for row in delayed] == [
-        (10, 1, 0, 3),
-        (10, 1, 4, 5),
-        (10, 1, 6, 6),
-        (10, 2, 0, 0),
-        (11, 1, 7, 7),
-    ]
 
 
 @pytest.mark.parametrize("seed", range(15))

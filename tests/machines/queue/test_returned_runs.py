@@ -29,7 +29,7 @@ class Plain:
         else:
             self.runs.append(run)
 
-    def insert(self, run: Run) -> None:
+    def put_back(self, run: Run) -> None:
         if not self.runs or self.runs[-1][:2] < run[:2]:
             self.append(run)
         else:
@@ -91,14 +91,14 @@ def test_runs_are_inserted_by_their_arrival(
     packed, plain = ReturnedRuns(), Plain()
     for number in range(before):
         run = (2 * number + 1, 100, 100, 0, 1)
-        packed.insert(run)
-        plain.insert(run)
+        packed.put_back(run)
+        plain.put_back(run)
     if reload:
         packed = ReturnedRuns(packed.dump())
     for index, at, counts in given_back:
         run = (index, at, at, *counts)
-        packed.insert(run)
-        plain.insert(run)
+        packed.put_back(run)
+        plain.put_back(run)
     same(packed, plain)
     while plain.runs:
         assert packed.take(1) == plain.take(1)
@@ -169,7 +169,7 @@ def test_filters_find_what_a_look_at_all_runs_finds(
     monkeypatch.setattr(leaves, "LEAVES_UNPACKED_MAX", 2)
     draw, runs = Random(seed), ReturnedRuns()
     filters: list[Any] = [Told(at, last, 300) for at, last in enumerate(("1", "05", ""))]
-    come = runs.append if seed % 3 else runs.insert
+    come = runs.append if seed % 3 else runs.put_back
     for number in range(draw.choice([0, 600, 2_500])):
         come((draw.randrange(1, 300), number % 2, number % 2, number, draw.randrange(2)))
     for number in range(400):
@@ -183,7 +183,7 @@ def test_filters_find_what_a_look_at_all_runs_finds(
                 wanted.judged += draw.randrange(5)
             case 4 if seed % 2:
                 runs = ReturnedRuns(runs.dump())
-                come = runs.append if seed % 3 else runs.insert
+                come = runs.append if seed % 3 else runs.put_back
         for one in filters:
             found = runs.find(one)
             place = found if found is None or isinstance(found, int) else found[1]

@@ -17,6 +17,7 @@ from warren_machines.queue import commands as c
 from warren_machines.queue.commands import Modify
 from warren_machines.queue.deduplication import NumberSet, SeenIds
 from warren_machines.queue.delayed.delay_commands import EnqueueDelayed
+from warren_machines.queue.delayed.delayed_queue import Delayed
 from warren_machines.queue.filters.filter_commands import Judged
 from warren_machines.queue.filters.filters import Filter
 from warren_machines.queue.ready import block_index, leaves
@@ -229,11 +230,24 @@ def test_runs_of_many_leaves_have_none_unpacked_for_each(
     packed = Counted(monkeypatch, leaves, "encode_leaf")
     drawn = Random(1).sample(range(rows), 4_000)
     for at in drawn:
-        runs.insert((2 * at, 0, 0, 0, 1))
+        runs.put_back((2 * at, 0, 0, 0, 1))
     assert packed.calls <= 2 * len(runs.leaves)
     runs.check()
     assert list(runs) == sorted([*runs]) and sum(1 for _ in runs) == rows + len(drawn)
     assert ReturnedRuns(runs.dump()).dump() == runs.dump()
+
+
+def test_delays_of_many_leaves_unpack_none_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client says of each message that it gives back when it is to be delivered again."""
+    rows = 2 * LEAVES_UNPACKED_MAX * LEAF_ROWS_MAX
+    delayed = Delayed()
+    for at in range(rows):
+        delayed.add(2 * at + 1, (1, at, at, 0, 1))
+    packed = Counted(monkeypatch, leaves, "encode_leaf")
+    for at in Random(1).sample(range(rows), 4_000):
+        delayed.add(2 * at + 2, (2, at, at, 0, 1))
+    assert packed.calls <= 2 * rows // LEAF_ROWS_MAX
+    delayed.check()
 
 
 class Moved(list[int]):
@@ -326,6 +340,20 @@ def test_a_filter_looks_once_at_what_came_back() -> None:
         return take
 
     assert growth(taking, 200) < SUM
+
+
+def test_a_filter_skips_the_leaves_that_it_has_passed() -> None:
+    """Before: over all of them for each message that it took."""
+
+    def taking(leaves: int) -> int:
+        count = leaves * LEAF_ROWS_MAX
+        wanted, runs = judged(lambda index: index > count - 4, count), ReturnedRuns()
+        for index in range(1, count + 1):
+            runs.append((index, 0, 0, 0, 1))
+        assert runs.find(wanted) == ((leaves - 1, LEAF_ROWS_MAX - 4), (count - 3, 0, 0, 0, 1))
+        return lines(lambda: runs.find(wanted))
+
+    assert taking(2) == taking(20)
 
 
 def test_a_judgement_unpacks_each_page_once(monkeypatch: pytest.MonkeyPatch) -> None:

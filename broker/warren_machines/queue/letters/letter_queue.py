@@ -7,12 +7,12 @@ nothing else.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from warren_machines.queue.effects import DeathReason
-from warren_machines.queue.ready.leaves import LEAF_KEY, LEAF_ROWS_MAX, Leaf, Row, Unpacked
+from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, Leaves, Row
 
 LetterRow: TypeAlias = Row
 """(number, index, first, last, code, died_ms); code: the reason's place in REASONS plus, times
@@ -41,25 +41,23 @@ class Letter(NamedTuple):
         return self.number, self.ordinal
 
 
-class LetterQueue:
+class LetterQueue(Leaves):
     """Dead letters as rows, ordered by (number, ordinal).
 
     count        messages
     size_bytes   of all; the caller's account
     next_number  of the next row; above every number that was ever used here
 
-    Invariants: rows ascend, and their numbers are below next_number; a leaf has 1 … LEAF_ROWS_MAX
-    rows, and its key is its first row's; a leaf with `rows` is in `_unpacked`
+    Invariants: rows ascend, and their numbers are below next_number
     """
 
-    __slots__ = ("_leaves", "_unpacked", "count", "next_number", "size_bytes")
+    __slots__ = ("count", "next_number", "size_bytes")
 
     def __init__(self) -> None:
+        super().__init__()
         self.count = 0
         self.size_bytes = 0
         self.next_number = 1
-        self._leaves: list[Leaf] = []
-        self._unpacked = Unpacked()
 
     def add(
         self,
@@ -73,9 +71,8 @@ class LetterQueue:
         """Append messages that died just now."""
         self.count += last - first + 1
         code = REASONS.index(reason) + len(REASONS) * delivery_count
-        if self._leaves:
-            leaf = self._leaves[-1]
-            rows = self._unpacked.rows(leaf)
+        if self.leaves:
+            rows = self.rows(-1)
             number, at, low, high, *rest = rows[-1]
             if at == index and high + 1 == first and rest == [code, died_ms]:
                 rows[-1] = (number, index, low, last, code, died_ms)
@@ -88,12 +85,7 @@ class LetterQueue:
         else:
             row = (self.next_number, index, first, last, code, died_ms)
             self.next_number += 1
-        self._insert_leaf(len(self._leaves), [row])
-
-    def _insert_leaf(self, at: int, rows: list[LetterRow]) -> None:
-        leaf = Leaf(rows)
-        self._leaves.insert(at, leaf)
-        self._unpacked.track(leaf)
+        self.insert_leaf(len(self.leaves), [row])
 
     def remove(self, number: int, first: int, last: int) -> list[tuple[int, int, int]]:
         """Remove messages first … last of that number, those that are there.
@@ -101,42 +93,25 @@ class LetterQueue:
         returns  (index, first, last) of what was removed
         """
         taken: list[tuple[int, int, int]] = []
-        at = max(0, bisect_left(self._leaves, (number,), key=LEAF_KEY) - 1)
-        while at < len(self._leaves) and self._leaves[at].key[0] <= number:
-            leaf = self._leaves[at]
-            found = leaf.read()
+        at = self.place_of((number,))
+        while at < len(self.leaves) and self.leaves[at].key[0] <= number:
+            found = self.leaves[at].read()
             place = bisect_left(found, (number,))
             if place < len(found) and found[place][0] == number:
-                rows = self._unpacked.rows(leaf)
+                rows = self.rows(at)
                 end = bisect_left(rows, (number + 1,))
                 rows[place:end] = _cut(rows[place:end], first, last, taken)
-                at = self._changed(at, rows)
+                at = self.changed(at)
             else:
                 at += 1
         self.count -= sum(high - low + 1 for _, low, high in taken)
         return taken
 
-    def _changed(self, at: int, rows: list[LetterRow]) -> int:
-        """Update the leaf at that place; return the place of the leaf that follows its rows."""
-        leaf = self._leaves[at]
-        if not rows:
-            self._unpacked.drop(self._leaves.pop(at))
-            return at
-        leaf.key = rows[0]
-        if len(rows) <= LEAF_ROWS_MAX:
-            return at + 1
-        half = len(rows) // 2
-        upper = rows[half:]
-        del rows[half:]
-        self._insert_leaf(at + 1, upper)
-        return at + 2
-
     def after(self, place: tuple[int, int], count: int) -> list[Letter]:
         """Return the first `count` letters after that place; they stay, and leaves stay packed."""
         found: list[Letter] = []
         number, ordinal = place
-        at = max(0, bisect_right(self._leaves, (number,), key=LEAF_KEY) - 1)
-        for leaf in self._leaves[at:]:
+        for leaf in self.leaves[self.place_of((number,)) :]:
             rows = leaf.read()
             for row in rows[max(0, bisect_left(rows, (number,))) :]:
                 given, index, first, last, code, died_ms = row
@@ -151,32 +126,23 @@ class LetterQueue:
 
     def clear(self) -> list[tuple[int, int, int]]:
         """Remove everything; return (index, first, last) of all rows."""
-        gone = [row[1:4] for row in self]
-        self._leaves = []
-        self._unpacked.clear()
+        gone = [row[1:4] for row in self.clear_leaves()]
         self.count = self.size_bytes = 0
         return gone
 
     # ------------------------------------------------------------ as a whole
 
     def __iter__(self) -> Iterator[LetterRow]:
-        """Yield all rows in their order; leaves packed leaves packed."""
-        for leaf in self._leaves:
-            yield from leaf.read()
-
-    def dump(self) -> list[bytes]:
-        """Return the packed leaves."""
-        return [leaf.encoded() for leaf in self._leaves]
+        return self.all_rows()
 
     def load(self, counts: tuple[int, int, int], leaves: Iterable[bytes]) -> None:
         """Load (count, next_number, size_bytes) and what `dump` returned into an empty object."""
         self.count, self.next_number, self.size_bytes = counts
-        self._leaves = [Leaf(None, data) for data in leaves]
+        self.move_from(Leaves(leaves))
 
     def check(self) -> None:
         """Assert the invariants."""
-        for leaf in self._leaves:
-            self._unpacked.check(leaf)
+        self.check_leaves()
         rows = list(self)
         assert rows == sorted(set(rows)), rows
         assert not rows or rows[-1][0] < self.next_number, (rows[-1], self.next_number)

@@ -7,8 +7,8 @@ packed, as the ready messages are (`ready_queue`), so a long list costs a few by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import attrgetter
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from warren_raft.int_runs import count_of, end_of, pack, unpack, value
@@ -105,54 +105,126 @@ class Leaf:
         return sorted(rows + self.added) if self.added else rows
 
 
-LEAF_KEY: Final = attrgetter("key")
-
-
-class Unpacked:
-    """The leaves of one list that are unpacked, in the order of their last use.
+class Leaves:
+    """Rows in leaves, in an order of the owner's; those used last are unpacked.
 
     Which leaves these are is not observable: neither in results nor in what a list dumps.
-    Invariant: at most LEAVES_UNPACKED_MAX, each with `rows`
+    Invariants: a leaf has 1 … LEAF_ROWS_MAX rows, and its key is its first row's; those with `rows`
+    are in `_unpacked`, at most LEAVES_UNPACKED_MAX, in the order of their last use
     """
 
-    __slots__ = ("_leaves",)
+    __slots__ = ("_unpacked", "leaves")
 
-    def __init__(self) -> None:
-        self._leaves: dict[Leaf, None] = {}
+    def __init__(self, packed: Iterable[bytes] = ()) -> None:
+        """packed: what `dump` returned."""
+        self.leaves: list[Leaf] = [Leaf(None, data) for data in packed]
+        self._unpacked: dict[Leaf, None] = {}
 
-    def rows(self, leaf: Leaf) -> list[Row]:
-        """Return the rows of a leaf that is about to change, unpacked."""
+    def rows(self, at: int) -> list[Row]:
+        """Return the rows of a leaf that is about to change, unpacked; see `changed`."""
+        leaf = self.leaves[at]
         rows = leaf.rows
         if rows is None:
             rows = leaf.rows = leaf.read()
             leaf.packed, leaf.added = b"", []
         else:
-            del self._leaves[leaf]
-        self.track(leaf)
+            del self._unpacked[leaf]
+        self._track(leaf)
         return rows
 
-    def track(self, leaf: Leaf) -> None:
+    def _track(self, leaf: Leaf) -> None:
         """Add a leaf with rows as the one used last; pack the one that was not used for longest."""
-        self._leaves[leaf] = None
-        while len(self._leaves) > LEAVES_UNPACKED_MAX:
-            oldest = next(iter(self._leaves))
-            del self._leaves[oldest]
+        self._unpacked[leaf] = None
+        while len(self._unpacked) > LEAVES_UNPACKED_MAX:
+            oldest = next(iter(self._unpacked))
+            del self._unpacked[oldest]
             if oldest.rows:
                 oldest.packed, oldest.rows = encode_leaf(oldest.rows), None
 
-    def drop(self, leaf: Leaf) -> None:
-        """Forget a leaf that was removed."""
-        self._leaves.pop(leaf, None)
+    def changed(self, at: int) -> int:
+        """Note that the rows of a leaf have changed; return the place of the leaf after them."""
+        leaf = self.leaves[at]
+        rows = leaf.rows
+        assert rows is not None, at
+        if not rows:
+            del self._unpacked[leaf]
+            self.remove_leaf(at)
+            return at
+        leaf.key = rows[0]
+        if len(rows) <= LEAF_ROWS_MAX:
+            return at + 1
+        upper = rows[LEAF_ROWS_MAX // 2 :]
+        del rows[LEAF_ROWS_MAX // 2 :]
+        leaf.passed = {}
+        self.insert_leaf(at + 1, upper)
+        return at + 2
 
-    def clear(self) -> None:
-        """Forget all of them."""
-        self._leaves.clear()
+    def insert_leaf(self, at: int, rows: list[Row]) -> None:
+        """Insert a leaf of these rows."""
+        leaf = Leaf(rows)
+        self.leaves.insert(at, leaf)
+        self._track(leaf)
 
-    def check(self, leaf: Leaf) -> list[Row]:
-        """Assert a leaf's invariants, and the bound; return its rows."""
-        assert len(self._leaves) <= LEAVES_UNPACKED_MAX, len(self._leaves)
-        found = leaf.read()
-        assert 0 < len(found) <= LEAF_ROWS_MAX, len(found)
-        assert leaf.key[:3] == found[0][:3], (leaf.key, found[0])
-        assert (leaf.rows is not None) == (leaf in self._leaves), leaf.key
-        return found
+    def remove_leaf(self, at: int) -> None:
+        """Remove a leaf that has no row."""
+        del self.leaves[at]
+
+    def place_of(self, key: tuple[int, ...]) -> int:
+        """Return the place of the leaf to which a row belongs where rows ascend."""
+        return max(0, bisect_right(self.leaves, key, key=_first_three) - 1)
+
+    def insert(self, row: Row) -> int:
+        """Insert a row where rows ascend; return the place of its leaf.
+
+        A leaf that is packed stays so: a client may add to any leaf with each row.
+        """
+        if not self.leaves:
+            self.insert_leaf(0, [row])
+            return 0
+        at = self.place_of(row[:3])
+        if self.leaves[at].add(row):
+            return at
+        rows = self.rows(at)
+        if len(rows) == LEAF_ROWS_MAX and row > rows[-1]:
+            # Most come in this order: the leaf before stays full.
+            self.insert_leaf(at + 1, [row])
+            return at + 1
+        insort(rows, row)
+        self.changed(at)
+        return at
+
+    def move_from(self, other: Leaves) -> None:
+        """Append the leaves of another list, which is empty then."""
+        self.leaves += other.leaves
+        for leaf in other._unpacked:
+            self._track(leaf)
+        other.clear_leaves()
+
+    def clear_leaves(self) -> Iterator[Row]:
+        """Remove all leaves; return their rows."""
+        gone, self.leaves = self.leaves, []
+        self._unpacked = {}
+        return (row for leaf in gone for row in leaf.read())
+
+    def all_rows(self) -> Iterator[Row]:
+        """Yield all rows in their order; leaves packed leaves packed."""
+        for leaf in self.leaves:
+            yield from leaf.read()
+
+    def dump(self) -> list[bytes]:
+        """Return the packed leaves."""
+        return [leaf.encoded() for leaf in self.leaves]
+
+    def check_leaves(self) -> None:
+        """Assert the invariants."""
+        assert len(self._unpacked) <= LEAVES_UNPACKED_MAX, len(self._unpacked)
+        for leaf in self.leaves:
+            found = leaf.read()
+            assert 0 < len(found) <= LEAF_ROWS_MAX, len(found)
+            assert leaf.key[:3] == found[0][:3], (leaf.key, found[0])
+        unpacked = {leaf for leaf in self.leaves if leaf.rows is not None}
+        assert unpacked == set(self._unpacked), len(unpacked)
+
+
+def _first_three(leaf: Leaf) -> tuple[int, ...]:
+    return leaf.key[:3]

@@ -87,7 +87,7 @@ class Order:
         mark = run[4] >> LANE_SHIFT
         returned = self._returned_to(mark - 1) if mark else self.returned
         self._came_back(run)
-        returned.insert(run)
+        returned.put_back(run)
 
     def _returned_to(self, lane: int) -> ReturnedRuns:
         """Return the runs that came back to a lane, made if there are none."""
@@ -269,6 +269,8 @@ class Order:
         """Drop what is known for a filter that is not used any more."""
         for backlog in self.lanes.values():
             backlog.forget_filter(number)
+        for runs in (self.returned, *self.back.values()):
+            runs.forget_filter(number)
 
     def cut_tail(self, lane: int, index: int, count: int) -> list[Fresh]:
         """Remove up to `count` messages of block `index` from the end of a lane."""

@@ -6,11 +6,11 @@ delayed ones do when their time has come, cost a few bytes each.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from warren_machines.queue.filters.filters import FILTERS_MAX, Filter
-from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, Leaf, Row, Unpacked
+from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, Leaf, Leaves, Row
 from warren_machines.queue.ready.ranges import Run
 
 _KEY = 0
@@ -20,33 +20,30 @@ _KEY = 0
 _FROM_FIRST = (0, 0)
 
 
-class ReturnedRuns:
+class ReturnedRuns(Leaves):
     """Runs in a list: most are appended and taken from the front, some inserted by arrival.
 
     Where leaves begin depends on the operations since the runs were loaded, which are the same on
     every member.
-    Invariants: a leaf has 1 … LEAF_ROWS_MAX rows, and its key is its first row's; a leaf with
-    `rows` is in `_unpacked`
+
+    _passed  number of a filter to the place of a leaf: it has passed all leaves before that, and
+             nothing in them matches it (`Leaf.passed`)
     """
 
-    __slots__ = ("_unpacked", "leaves")
+    __slots__ = ("_passed",)
 
     def __init__(self, packed: Iterable[bytes] = ()) -> None:
         """packed: what `dump` returned."""
-        self.leaves: list[Leaf] = [Leaf(None, data) for data in packed]
-        self._unpacked = Unpacked()
-
-    def _rows(self, leaf: Leaf) -> list[Row]:
-        return self._unpacked.rows(leaf) if leaf.rows is None else leaf.rows
+        super().__init__(packed)
+        self._passed: dict[int, int] = {}
 
     def append(self, run: Run) -> None:
         """Append a run; it joins the last one where it continues that."""
         index, first, last, failed, acquired = run
         if not self.leaves:
-            self._insert_leaf(0, [(_KEY, *run)])
+            self.insert_leaf(0, [(_KEY, *run)])
             return
-        leaf = self.leaves[-1]
-        rows = self._rows(leaf)
+        leaf, rows = self.leaves[-1], self.rows(-1)
         _, index_before, first_before, last_before, *counts = rows[-1]
         if index_before == index and last_before + 1 == first and counts == [failed, acquired]:
             rows[-1] = (_KEY, index, first_before, last, failed, acquired)
@@ -55,75 +52,78 @@ class ReturnedRuns:
         elif len(rows) < LEAF_ROWS_MAX:
             rows.append((_KEY, *run))
         else:
-            self._insert_leaf(len(self.leaves), [(_KEY, *run)])
+            self.insert_leaf(len(self.leaves), [(_KEY, *run)])
 
     def extend(self, runs: Sequence[Run]) -> None:
         """Append runs as they are: none joins another."""
         for at in range(0, len(runs), LEAF_ROWS_MAX):
             rows: list[Row] = [(_KEY, *run) for run in runs[at : at + LEAF_ROWS_MAX]]
-            self._insert_leaf(len(self.leaves), rows)
+            self.insert_leaf(len(self.leaves), rows)
 
-    def insert(self, run: Run) -> None:
+    def put_back(self, run: Run) -> None:
         """Insert a run by its arrival among runs that are all in that order."""
-        index, first, *_ = run
-        place: tuple[int, ...] = (_KEY, index, first)
-        leaves = self.leaves
-        if not leaves or self.last()[:2] < run[:2]:
+        if not self.leaves or self.last()[:2] < run[:2]:
             self.append(run)
             return
-        at = max(0, bisect_right(leaves, place, key=lambda leaf: leaf.key[:3]) - 1)
-        leaf = leaves[at]
-        if leaf.add((_KEY, *run)):
+        row: Row = (_KEY, *run)
+        at = self.insert(row)
+        leaf = self.leaves[at]
+        if leaf.rows is None:
             leaf.passed = {}
-            return
-        rows = self._rows(leaf)
-        row = bisect_left(rows, place)
-        rows.insert(row, (_KEY, *run))
-        _look_again(leaf, row)
-        if len(rows) > LEAF_ROWS_MAX:
-            upper = rows[LEAF_ROWS_MAX // 2 :]
-            del rows[LEAF_ROWS_MAX // 2 :]
-            leaf.passed = {}
-            self._insert_leaf(at + 1, upper)
-        leaf.key = rows[0]
+        else:
+            _look_again(leaf, bisect_left(leaf.rows, row))
+        self._look_again_from(at)
 
-    def _insert_leaf(self, at: int, rows: list[Row]) -> None:
-        leaf = Leaf(rows)
-        self.leaves.insert(at, leaf)
-        self._unpacked.track(leaf)
+    def _look_again_from(self, at: int) -> None:
+        """Note that a leaf is new, or has new rows."""
+        for number, passed in self._passed.items():
+            self._passed[number] = min(passed, at)
+
+    def insert_leaf(self, at: int, rows: list[Row]) -> None:
+        """See `Leaves`."""
+        super().insert_leaf(at, rows)
+        self._look_again_from(max(0, at - 1))  # that one may have been split
+
+    def remove_leaf(self, at: int) -> None:
+        """See `Leaves`."""
+        super().remove_leaf(at)
+        last = max(0, len(self.leaves) - 1)
+        for number, passed in self._passed.items():
+            self._passed[number] = min(passed - (passed > at), last)
 
     def head(self) -> Run:
         """Return the first run; there must be one."""
-        return self._rows(self.leaves[0])[0][1:]
+        return self.rows(0)[0][1:]
 
     def last(self) -> Run:
         """Return the last run; there must be one."""
-        return self._rows(self.leaves[-1])[-1][1:]
+        return self.rows(-1)[-1][1:]
 
     def take(self, count: int) -> Run:
         """Remove the first `count` messages of the first run, or all of it when it has fewer."""
-        leaf = self.leaves[0]
-        rows = self._rows(leaf)
+        leaf, rows = self.leaves[0], self.rows(0)
         _, index, first, last, failed, acquired = rows[0]
         if last - first + 1 > count:
-            rows[0] = leaf.key = (_KEY, index, first + count, last, failed, acquired)
+            rows[0] = (_KEY, index, first + count, last, failed, acquired)
             last = first + count - 1
         else:
             del rows[0]
             _replaced(leaf, 0, 0)
-            if rows:
-                leaf.key = rows[0]
-            else:
-                self._unpacked.drop(leaf)
-                del self.leaves[0]
+        self.changed(0)
         return index, first, last, failed, acquired
+
+    def forget_filter(self, number: int) -> None:
+        """Drop the place of a filter that is not used any more."""
+        self._passed.pop(number, None)
 
     def find(self, wanted: Filter) -> tuple[tuple[int, int], Run] | int | None:
         """Return the first matching messages of a run, and the run's place, for `cut`.
 
         An integer is the entry of a message before any match that has not been judged.
         """
-        for at, leaf in enumerate(self.leaves):
+        for at in range(self._passed.get(wanted.id, 0), len(self.leaves)):
+            leaf = self.leaves[at]
+            self._passed[wanted.id] = at
             begin, waits_for = leaf.passed.get(wanted.id, _FROM_FIRST)
             if waits_for > wanted.judged:
                 return waits_for
@@ -145,8 +145,7 @@ class ReturnedRuns:
     def cut(self, place: tuple[int, int], first: int, last: int) -> None:
         """Remove messages first … last of the run at a place that `find` returned just now."""
         at, row = place
-        leaf = self.leaves[at]
-        rows = self._rows(leaf)
+        leaf, rows = self.leaves[at], self.rows(at)
         key, index, low, high, failed, acquired = rows[row]
         assert low <= first <= last <= high, (low, first, last, high)
         rest: list[Row] = []
@@ -156,35 +155,25 @@ class ReturnedRuns:
             rest.append((key, index, last + 1, high, failed, acquired))
         rows[row : row + 1] = rest
         _replaced(leaf, row, len(rest))
-        if not rows:
-            self._unpacked.drop(leaf)
-            del self.leaves[at]
-            return
-        if len(rows) > LEAF_ROWS_MAX:
-            upper = rows[LEAF_ROWS_MAX // 2 :]
-            del rows[LEAF_ROWS_MAX // 2 :]
-            leaf.passed = {}
-            self._insert_leaf(at + 1, upper)
-        leaf.key = rows[0]
+        self.changed(at)
 
     def __bool__(self) -> bool:
         return bool(self.leaves)
 
     def __iter__(self) -> Iterator[Run]:
         """Yield all runs; leaves packed leaves packed."""
-        for leaf in self.leaves:
-            for row in leaf.read():
-                yield row[1:]
-
-    def dump(self) -> list[bytes]:
-        """Return the packed leaves."""
-        return [leaf.encoded() for leaf in self.leaves]
+        for row in self.all_rows():
+            yield row[1:]
 
     def check(self) -> None:
         """Assert the invariants."""
-        for leaf in self.leaves:
-            rows = self._unpacked.check(leaf)
-            assert all(row[0] == _KEY and row[2] <= row[3] for row in rows), rows
+        self.check_leaves()
+        assert all(row[0] == _KEY and row[2] <= row[3] for row in self.all_rows())
+        for number, passed in self._passed.items():
+            assert 0 <= passed <= max(0, len(self.leaves) - 1), (number, passed)
+            for leaf in self.leaves[:passed]:
+                begin, waits_for = leaf.passed.get(number, _FROM_FIRST)
+                assert begin == leaf.count() and not waits_for, (number, passed)
 
 
 def _pass(leaf: Leaf, number: int, row: int, waits_for: int = 0) -> None:
