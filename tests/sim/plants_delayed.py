@@ -13,14 +13,14 @@ from warren_machines.queue.delayed.delayed_queue import Delayed
 def due_messages_are_settled_before_their_confirms() -> list[Replacement]:
     """The router takes what it has published for what was confirmed."""
     batch = due_messages._DueBatch
-    routed = batch.routed
+    sends = batch.sends
 
     def hasty(self: Any, parts: Any) -> None:
-        routed(self, parts)
+        sends(self, parts)
         for part in parts:
             batch.answered(self, part.name, list(part.selection), set())
 
-    return [(batch, "routed", hasty), (batch, "confirms", False)]
+    return [(batch, "sends", hasty), (batch, "confirms", False)]
 
 
 def a_refused_due_message_counts_as_confirmed() -> list[Replacement]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
 from itertools import count
 from typing import Any
 
 from sim.planting import Replacement, by_name
-from warren_broker.cluster.client.publisher import Publisher, RoutedRun
+from warren_broker.cluster.client.publisher import Publisher
+from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart
 from warren_broker.cluster.leader import letter_forwarder
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarder
 from warren_machines.queue import ack
@@ -20,13 +22,14 @@ def letters_are_settled_before_their_confirms() -> list[Replacement]:
     """The forwarder takes what was sent for what was confirmed."""
     send = Publisher.send
 
-    def hasty(self: Publisher, run: RoutedRun) -> Any:
-        told = run.on_confirmed
-        if not run.strict or told is None:
-            return send(self, run)
-        clients = send(self, run._replace(on_confirmed=None))
-        for number in range(len(run.parts)):
-            told(number, True, None)
+    def hasty(self: Publisher, vhost: str, parts: list[QueuePart], run: PublishedRun) -> Any:
+        if not run.strict:
+            return send(self, vhost, parts, run)
+        untold = copy(run)
+        untold.confirms = False
+        clients = send(self, vhost, parts, untold)
+        for number, part in enumerate(parts):
+            run.confirmed(number, part, True, None)
         return clients
 
     return [(Publisher, "send", hasty)]
@@ -34,39 +37,29 @@ def letters_are_settled_before_their_confirms() -> list[Replacement]:
 
 def a_refused_letter_counts_as_confirmed() -> list[Replacement]:
     """The forwarder does not look whether its target has taken a letter."""
-    send = Publisher.send
+    confirmed = letter_forwarder._Attempt.confirmed
 
-    def blind(self: Publisher, run: RoutedRun) -> Any:
-        told = run.on_confirmed
-        if not run.strict or told is None:
-            return send(self, run)
-        return send(
-            self, run._replace(on_confirmed=lambda number, ok, refused: told(number, True, None))
-        )
+    def blind(self: PublishedRun, number: int, part: QueuePart, ok: bool, refused: Any) -> None:
+        confirmed(self, number, part, True, None)  # type: ignore[arg-type]
 
-    return [(Publisher, "send", blind)]
+    return [(letter_forwarder._Attempt, "confirmed", blind)]
 
 
 def a_deleted_target_has_confirmed() -> list[Replacement]:
     """For the forwarder, too, letters on their way to a deleted queue were never routed there."""
-    send = Publisher.send
-
-    def lenient(self: Publisher, run: RoutedRun) -> Any:
-        return send(self, run._replace(strict=False))
-
-    return [(Publisher, "send", lenient)]
+    return [(letter_forwarder._Attempt, "strict", False)]
 
 
 def a_letter_without_a_route_is_settled() -> list[Replacement]:
     """The forwarder settles what no queue is to have."""
-    routed = letter_forwarder._Attempt.routed
+    sends = letter_forwarder._Attempt.sends
 
     def careless(self: Any, parts: Any) -> None:
-        routed(self, parts)
+        sends(self, parts)
         for one in self._rows:
             one.waits = one.waits and bool(one.confirmed)
 
-    return [(letter_forwarder._Attempt, "routed", careless)]
+    return [(letter_forwarder._Attempt, "sends", careless)]
 
 
 def a_new_leader_forwards_no_older_letters() -> list[Replacement]:

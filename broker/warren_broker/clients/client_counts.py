@@ -169,7 +169,6 @@ class ClientCounts:
         "_queues",
         "_rows",
         "_vhost",
-        "published_to",
         "publishing",
     )
 
@@ -185,7 +184,6 @@ class ClientCounts:
         self._octets = (0, 0)
         self._channels: dict[SessionId, ChannelCounts] = {}
         self._rows: dict[ConsumerId, _Rows] = {}
-        self.published_to = self._queues.published
 
     def opened(self, vhost: str) -> None:
         """Count the connection, which has opened its vhost."""

@@ -20,9 +20,9 @@ from warren_broker.clients091.negotiation import LOGGED_IN
 from warren_broker.clients091.state import Channel, ChannelConsumer
 from warren_broker.clients091.unread_deliveries import UnreadDeliveries, unsent_bytes
 from warren_broker.cluster.client.firehose import TracedClient
-from warren_broker.cluster.client.publisher import Tap
 from warren_broker.cluster.client.queue_client import GroupClient
-from warren_broker.cluster.client.relayed import FATE_UNKNOWN, taken_by, without_names
+from warren_broker.cluster.client.relayed import FATE_UNKNOWN, Names, taken_by, without_names
+from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart
 from warren_broker.counting.message_stats import PUBLISH, Row
 from warren_machines.metadata import commands as metadata
 from warren_machines.queue import commands
@@ -31,7 +31,6 @@ from warren_raft.runtime.net.stream import Stream
 from warren_wire import errors
 from warren_wire.admin.connections import ChannelInfo
 from warren_wire.block.block import Block
-from warren_wire.kernel import Selection
 
 TICK_MS = 1000
 
@@ -261,9 +260,10 @@ class Client091(ProtocolClient):
         try:
             _HANDLERS[type(request)](self, request)
         except errors.Refusal as refusal:
-            self._refused(request, refusal)
+            self.refused(request, refusal)
 
-    def _refused(self, request: Any, refusal: errors.Refusal) -> None:
+    def refused(self, request: Any, refusal: errors.Refusal) -> None:
+        """Tell the client why a request is refused."""
         if isinstance(request, requests.PublishRequest):
             self._session.publish_refused(request.session, refusal)
             self._flush_later()
@@ -396,47 +396,39 @@ class Client091(ProtocolClient):
         self._broker.definitions.submit(command, done)
 
     def _publish(self, request: requests.PublishRequest) -> None:
-        session, token, counts = self._session, request.token, self._counts
-        tell = request.confirm or request.mandatory
-
-        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
-            session.confirmed(token, part, ok, refused)
-            self._flush_later()
-
-        def routed(parts: list[Selection], kept: int) -> None:
-            counts.routed(request, parts, kept, session.routed(token, parts, kept) if tell else 0)
-
-        counts.published(request)
+        self._counts.published(request)
         table, names = request.table, None
         if request.relayed:
             table, names = without_names(table, request.first, request.last)
+        run = _RequestedRun(self, request, names)
         self._broker.publishing.publish(
-            self._vhost,
-            table,
-            request.first,
-            request.last,
-            routed,
-            guarded_call(self, confirmed) if request.confirm else None,
-            request.flags,
-            tap=self._tap(request) if self._vhost in self._session.state.traced_vhosts else None,
-            names=names,
-            unknown=partial(self.shut_down, FATE_UNKNOWN) if request.relayed else None,
-            counted=counts.published_to,
-            share=self._share,
-            refused=partial(self._refused, request),
-            sent=self._sent,
+            self._vhost, table, request.first, request.last, run, request.flags, self._share
         )
 
-    def _sent(self, touched: list[GroupClient]) -> None:
+    def routed(self, request: requests.PublishRequest, parts: list[QueuePart]) -> None:
+        """Record the queues of a run of publishes."""
+        if self._vhost in self._session.state.traced_vhosts:
+            client, run = self._traced_client(request.channel), (request.first, request.last)
+            self._broker.firehose.published(client, request.table, *run, parts)
+        session, selections = self._session, [part.selection for part in parts]
+        kept, tell = sum([part.kept for part in parts]), request.confirm or request.mandatory
+        returned = session.routed(request.token, selections, kept) if tell else 0
+        self._counts.routed(request, selections, kept, returned)
+
+    @guarded
+    def confirmed(
+        self, request: requests.PublishRequest, part: int, ok: bool, refused: list[int] | None
+    ) -> None:
+        """Record a queue's answer to its part of a run of publishes."""
+        self._session.confirmed(request.token, part, ok, refused)
+        self._flush_later()
+
+    def sent(self, touched: list[GroupClient]) -> None:
         """Stop reading while a queue that was published to is congested."""
         cluster = self._broker.cluster
         if not self._throttled and any(map(cluster.congested, touched)):
             self._throttled = True
             cluster.call_when_relieved(self._number, self._relieved)
-
-    def _tap(self, request: requests.PublishRequest) -> Tap:
-        run = (self._traced_client(request.channel), request.table, request.first, request.last)
-        return partial(self._broker.firehose.published, *run)
 
     def _traced_client(self, channel: int) -> TracedClient:
         return TracedClient(self._vhost, self._session.state.user, self._peer, channel)
@@ -623,3 +615,38 @@ def channels_counted(session: Connection, counts: ClientCounts) -> list[tuple[Se
         (one.session, counts.row_of(one.session, one.confirmed, one.returned))
         for one in session.state.channels.values()
     ]
+
+
+class _RequestedRun(PublishedRun):
+    """A run of a client's publishes on its way."""
+
+    counted = True
+
+    def __init__(
+        self, client: Client091, request: requests.PublishRequest, names: Names | None
+    ) -> None:
+        self._client, self._request, self.confirms = client, request, request.confirm
+        if names:
+            self.names = names
+
+    def routed(self, parts: list[QueuePart]) -> list[QueuePart]:
+        """See `PublishedRun`."""
+        self._client.routed(self._request, parts)
+        return parts
+
+    def refused(self, refusal: errors.Refusal) -> None:
+        """See `PublishedRun`."""
+        self._client.refused(self._request, refusal)
+
+    def sent(self, touched: list[GroupClient]) -> None:
+        """See `PublishedRun`."""
+        self._client.sent(touched)
+
+    def confirmed(self, number: int, part: QueuePart, ok: bool, refused: list[int] | None) -> None:
+        """See `PublishedRun`."""
+        self._client.confirmed(self._request, number, ok, refused)
+
+    def unknown(self) -> bool:
+        """See `PublishedRun`; the relay publishes again."""
+        self._client.shut_down(FATE_UNKNOWN)
+        return True

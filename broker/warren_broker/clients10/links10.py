@@ -13,10 +13,10 @@ from warren_broker.admin.caller import Answer, Asker
 from warren_broker.clients.client_counts import PublishCounts
 from warren_broker.clients.part_answers import PartAnswers
 from warren_broker.clients10 import link_requests
-from warren_broker.cluster.client.routed_runs import QueuePart
+from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart
 from warren_broker.counting.counters import AMQP_10
 from warren_wire import errors
-from warren_wire.kernel import CC, USER_ID, Selection, distinct_routes
+from warren_wire.kernel import CC, USER_ID, distinct_routes
 from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ NAMED_BYTES: Final = 150
 """A temporary queue's name has the client's container and link if these are shorter together."""
 
 
-class _PublishedRun:
+class _PublishedMessages:
     """The messages of one request on their way to their queues.
 
     open  messages without an outcome
@@ -34,20 +34,20 @@ class _PublishedRun:
     def __init__(
         self, asker: Asker, request: link_requests.PublishMessages, answer: Answer
     ) -> None:
-        self._asker = asker
-        self._request = request
-        self._answer = answer
+        self.asker = asker
+        self.request = request
+        self.answer = answer
         self._open = request.table.count
-        self._counts = PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost)
+        self.counts = PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost)
 
     def publish(self) -> None:
         """Check and publish the messages, in order."""
-        request, count, first = self._request, self._request.table.count, 0
+        request, count, first = self.request, self.request.table.count, 0
         for at, refusal in self._refused():
             if at > first:
                 self._hand_over(first, at)
             first = at + 1 if request.anonymous else count
-            self._tell(link_requests.PublishOutcomes(refused=[(at, refusal)]), first - at)
+            self.tell(link_requests.PublishOutcomes(refused=[(at, refusal)]), first - at)
         if first < count:
             self._hand_over(first, count)
 
@@ -56,18 +56,18 @@ class _PublishedRun:
 
         A link may have thousands on their way, each refused for itself: each is looked at twice.
         """
-        count = self._request.table.count
+        count = self.request.table.count
         at, refusal = self._checked(0, count)
         if refusal is not None:
             yield at, refusal
-            for one in range(at + 1, count) if self._request.anonymous else ():
+            for one in range(at + 1, count) if self.request.anonymous else ():
                 _, refusal = self._checked(one, one + 1)
                 if refusal is not None:
                     yield one, refusal
 
     def _checked(self, first: int, last: int) -> tuple[int, errors.Refusal | None]:
         """Return the first message of first <= i < last that may not be published, and why not."""
-        table, access, flags = self._request.table, self._asker.access, self._request.flags
+        table, access, flags = self.request.table, self.asker.access, self.request.flags
         routes = distinct_routes(table, first, last)
         last, refusal = access.refused_route(table, routes, first, last)
         last, refused = first_refused(table, first, last, flags)
@@ -78,66 +78,68 @@ class _PublishedRun:
         return last, refusal
 
     def _hand_over(self, first: int, last: int) -> None:
-        asker, request = self._asker, self._request
-        broker = asker.broker
-        self._counts.received(last - first, not request.settled)
-        queues: list[str] = []
-        answers = PartAnswers(last - first)
+        asker, request, publishing = self.asker, self.request, self.asker.broker.publishing
+        self.counts.received(last - first, not request.settled)
+        run, share = _HandedOver(self, first, last), publishing.shares.of(asker.connection)
+        publishing.publish(asker.vhost, request.table, first, last, run, request.flags, share)
 
-        def tap(parts: list[QueuePart]) -> None:
-            queues.extend(part.name for part in parts)
-
-        def routed(parts: list[Selection], kept: int) -> None:
-            self._counts.routed(parts, 0, first, last)
-            lost = [first + at for at in answers.route(parts, first)]
-            if lost:
-                if request.settled:
-                    self._counts.dropped(len(lost))
-                else:
-                    self._counts.answered(0, len(lost))
-                self._tell(link_requests.PublishOutcomes(released=lost), len(lost))
-
-        def confirmed(part: int, ok: bool, refused: list[int] | None) -> None:
-            positions = None if refused is None else [at - first for at in refused]
-            accepted, rejected = answers.answer(part, ok, positions)
-            if rejected:
-                by = self._rejected_by(queues[part])
-                told = [(first + at, by) for at in rejected]
-                self._tell(link_requests.PublishOutcomes(rejected=told), len(told))
-            if accepted:
-                if not request.settled:
-                    self._counts.answered(len(accepted), 0)
-                taken = [first + at for at in accepted] if first else accepted
-                self._tell(link_requests.PublishOutcomes(accepted=taken), len(taken))
-
-        broker.publishing.publish(
-            asker.vhost,
-            request.table,
-            first,
-            last,
-            routed,
-            asker.guard(confirmed),
-            request.flags,
-            tap=tap,
-            names=request.names,
-            counted=broker.cluster.queue_counts.published,
-            share=broker.publishing.shares.of(asker.connection),
-            refused=self._answer,
-        )
-
-    def _rejected_by(self, queue: str) -> link_requests.RejectedBy:
-        broker = self._asker.broker
-        record = broker.definitions.state.queue(self._asker.vhost, queue)
-        return link_requests.RejectedBy(queue, record is None or broker.queues.absent(record))
-
-    def _tell(self, outcomes: link_requests.PublishOutcomes, count: int) -> None:
+    def tell(self, outcomes: link_requests.PublishOutcomes, count: int) -> None:
         """Tell outcomes of so many messages; with the last of them, that it is the last."""
         self._open -= count
-        self._answer(outcomes if self._open else msgspec.structs.replace(outcomes, last=True))
+        self.answer(outcomes if self._open else msgspec.structs.replace(outcomes, last=True))
+
+
+class _HandedOver(PublishedRun):
+    """Messages first <= i < last of a request, which are published together."""
+
+    confirms = counted = True
+
+    def __init__(self, whole: _PublishedMessages, first: int, last: int) -> None:
+        self._whole, self._first, self._last = whole, first, last
+        self._answers = PartAnswers(last - first)
+        self.names = whole.request.names
+
+    def routed(self, parts: list[QueuePart]) -> list[QueuePart]:
+        """See `PublishedRun`."""
+        selections, counts = [part.selection for part in parts], self._whole.counts
+        counts.routed(selections, 0, self._first, self._last)
+        lost = [self._first + at for at in self._answers.route(selections, self._first)]
+        if lost:
+            if self._whole.request.settled:
+                counts.dropped(len(lost))
+            else:
+                counts.answered(0, len(lost))
+            self._whole.tell(link_requests.PublishOutcomes(released=lost), len(lost))
+        return parts
+
+    def refused(self, refusal: errors.Refusal) -> None:
+        """See `PublishedRun`."""
+        self._whole.answer(refusal)
+
+    def confirmed(self, number: int, part: QueuePart, ok: bool, refused: list[int] | None) -> None:
+        """See `PublishedRun`."""
+        self._whole.asker.guard(self._confirmed)(number, part, ok, refused)
+
+    def _confirmed(self, number: int, part: QueuePart, ok: bool, refused: list[int] | None) -> None:
+        whole, first = self._whole, self._first
+        positions = None if refused is None else [at - first for at in refused]
+        accepted, rejected = self._answers.answer(number, ok, positions)
+        if rejected:
+            broker = whole.asker.broker
+            record = broker.definitions.state.queue(whole.asker.vhost, part.name)
+            gone = record is None or broker.queues.absent(record)
+            by = link_requests.RejectedBy(part.name, gone)
+            told = [(first + at, by) for at in rejected]
+            whole.tell(link_requests.PublishOutcomes(rejected=told), len(told))
+        if accepted:
+            if not whole.request.settled:
+                whole.counts.answered(len(accepted), 0)
+            taken = [first + at for at in accepted] if first else accepted
+            whole.tell(link_requests.PublishOutcomes(accepted=taken), len(taken))
 
 
 def _publish(asker: Asker, request: link_requests.PublishMessages, answer: Answer) -> None:
-    _PublishedRun(asker, request, answer).publish()
+    _PublishedMessages(asker, request, answer).publish()
 
 
 def _declare_temporary(

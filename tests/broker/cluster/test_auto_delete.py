@@ -28,7 +28,7 @@ def universe() -> Iterator[Universe]:
     declare(made, "a", "results")
     made.until(lambda: all("results" in names(made, node) for node in "abc"), "all know it")
     moved(made, "a")
-    assert publish(made, "", "results").confirmed()
+    assert publish(made, "", "results").all_confirmed()
     consume(made, "b")
     yield made
     made.close()
@@ -209,7 +209,7 @@ def test_its_consumers_node_is_silent_for_long(universe: Universe) -> None:
 
 def test_its_leader_ends(universe: Universe) -> None:
     universe.kill("a")
-    assert publish(universe, "", "results", "c").confirmed()
+    assert publish(universe, "", "results", "c").all_confirmed()
     universe.start("a")
     universe.until(universe.ready, "a is back")
     assert counts(universe) == (2, 1)
@@ -294,7 +294,7 @@ def test_a_durable_classic_one_keeps_its_messages_for_a_client_that_returns_with
     universe: Universe,
 ) -> None:
     at_c(universe, "classic", auto_delete=True, arguments=CLASSIC)
-    assert publish(universe, "", "classic", "c").confirmed()
+    assert publish(universe, "", "classic", "c").all_confirmed()
     consume(universe, "c", "classic")
     universe.kill("c")
     universe.start("c")

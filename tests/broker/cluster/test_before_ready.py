@@ -10,6 +10,7 @@ import pytest
 from broker.cluster.holding import hold_back
 from broker.cluster.membership.clusters import QUORUM, begun, declare, settled
 from broker.cluster.universe import STEP_MS, Universe
+from sim.told import Told
 from tests.wire.kernel import frames as f
 from warren_broker.broker.broker import Broker
 from warren_machines.metadata.commands import NodeStarted
@@ -50,7 +51,7 @@ def publish(universe: Universe, node: str, name: str) -> list[bool]:
         route = Route(b"", name.encode(), False)
         table.append(route, f.PLAIN, b"body", PRIORITY_DEFAULT, TTL_NONE, 0)
         broker.publishing.publish(
-            "/", table, 0, 1, None, lambda part, ok, refused: confirmed.append(ok)
+            "/", table, 0, 1, Told(lambda part, ok, refused: confirmed.append(ok))
         )
         done(True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
+from sim.told import Told
 from sim.whole.people import VHOST, Person
 from sim.whole.process import DISCONNECTED_MS
 from sim.whole.profile import QueuePlan
@@ -151,7 +152,8 @@ class Awaiter(Person):
             if ok:
                 self.confirmed[body] = True
 
-        process.inject(lambda: process.broker.publishing.publish(VHOST, table, 0, 1, None, told))
+        run = Told(told)
+        process.inject(lambda: process.broker.publishing.publish(VHOST, table, 0, 1, run))
 
     @property
     def finished(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
+from sim.told import Told
 from sim.whole.ledger import Book
 from sim.whole.people import VHOST, Person
 from sim.whole.profile import CARRIED
@@ -113,7 +114,7 @@ class Carriage:
                 self.done.update(dict.fromkeys(numbers, True))
                 self.settle()
 
-        broker.publishing.publish(VHOST, table, 0, len(numbers), None, confirmed, names=names)
+        broker.publishing.publish(VHOST, table, 0, len(numbers), Told(confirmed, names))
 
     def settle(self) -> None:
         """Settle what was confirmed, in order."""

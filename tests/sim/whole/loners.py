@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
+from sim.told import Told
 from sim.whole.people import VHOST, Person
 from sim.whole.profile import QueuePlan
 from warren_broker.access import requests
@@ -111,8 +112,7 @@ class Loner(Person):
             table,
             0,
             MESSAGES,
-            None,
-            lambda part, ok, refused: require(ok, "an exclusive queue refused", part),
+            Told(lambda part, ok, refused: require(ok, "an exclusive queue refused", part)),
         )
 
     def leave(self, process: Process, connection: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from sim.told import Told
 from sim.whole.ledger import Book
 from sim.whole.people import EXCHANGE, VHOST, Person
 from sim.whole.profile import DUE, LATER, STORE, QueuePlan
@@ -123,7 +124,7 @@ class Publisher(Person):
                 end()
             self.answered(process, books[part], bodies, ok, refused)
 
-        process.broker.publishing.publish(VHOST, table, 0, count, None, confirmed)
+        process.broker.publishing.publish(VHOST, table, 0, count, Told(confirmed))
 
     def answered(
         self, process: Process, book: Book, bodies: list[bytes], ok: bool, refused: list[int] | None
@@ -191,7 +192,7 @@ class Delayer(Publisher):
             end()
             self.answered(process, book, bodies, ok, refused)
 
-        process.broker.publishing.publish(VHOST, table, 0, len(bodies), None, confirmed)
+        process.broker.publishing.publish(VHOST, table, 0, len(bodies), Told(confirmed))
 
 
 class Resender(Publisher):
@@ -239,7 +240,7 @@ class Resender(Publisher):
             end()
             self.answered(process, book, bodies, ok, refused)
 
-        process.broker.publishing.publish(VHOST, table, 0, len(run), None, confirmed)
+        process.broker.publishing.publish(VHOST, table, 0, len(run), Told(confirmed))
 
     def fresh(self) -> range:
         """Return numbers that were not sent yet."""

@@ -220,7 +220,8 @@ class DeadLetters:
         table = letters.table
         if table.count:
             share = self._share(letters.queue.group)
-            self._publishing.forward(letters.queue.vhost, table, letters, share, letters.flags)
+            run = (letters.queue.vhost, table, 0, table.count, letters)
+            self._publishing.publish(*run, letters.flags, share)
 
 
 class Letters(Forwarding):

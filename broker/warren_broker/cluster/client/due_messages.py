@@ -179,7 +179,8 @@ class _Router:
         self._routing = True
         if batch.table.count:
             table = restored(batch.table)
-            self._publishing.forward(store.vhost, table, batch, start=store.store_of)
+            run = (store.vhost, table, 0, table.count, batch)
+            self._publishing.publish(*run, start=store.store_of)
         else:
             self._routed()
 
@@ -237,7 +238,7 @@ class _DueBatch(Forwarding):
     def wants(self, queue: str, i: int) -> bool:
         return self.fates[i].lacks(queue)
 
-    def routed(self, parts: list[QueuePart]) -> None:
+    def sends(self, parts: list[QueuePart]) -> None:
         """See Forwarding; what goes nowhere is done."""
         for part in parts:
             for i in part.selection:

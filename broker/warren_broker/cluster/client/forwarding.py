@@ -1,4 +1,4 @@
-"""Messages that a node publishes itself: one way (`Publisher.forward`) with a policy for each.
+"""Messages that a node publishes itself: one kind of `PublishedRun`, with a policy for each.
 
 at most once   dead letters: no answer is waited for (`dead_letters`)
 best effort    events, log lines, traces: what exceeds a bound of bytes without an answer is dropped
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from warren_broker.cluster.client.routed_runs import Keep, QueuePart, kept_parts
+from warren_broker.cluster.client.routed_runs import Keep, PublishedRun, QueuePart, kept_parts
 from warren_machines.metadata.exchange_types import DELAY, delay_ms
 from warren_wire.amqp091 import properties
 from warren_wire.amqp091.fields import Field
@@ -28,20 +28,16 @@ SIGNED_INT_MAX: Final = (1 << 31) - 1
 _TIMELY: Final = frozenset({"priority", "expiration"})
 
 
-class Forwarding:
-    """A policy; as it is, all queues get their messages, and nothing is done with the answers.
-
-    confirms  whether answers are waited for
-    strict    a queue that is deleted meanwhile refuses its messages
-    at_once   all queues are sent theirs in the turn of `routed`, where a fault is contained
-    """
+class Forwarding(PublishedRun):
+    """A policy; as it is, all queues get their messages, and nothing is done with the answers."""
 
     confirms = True
-    strict = at_once = False
 
-    def guarded(self, call: Callable[[], None]) -> None:
-        """Choose and send, perhaps in a later turn than the one in which routing began."""
-        call()
+    def routed(self, parts: list[QueuePart]) -> list[QueuePart]:
+        """See `PublishedRun`."""
+        chosen = self.chosen(parts)
+        self.sends(chosen)
+        return chosen
 
     def chosen(self, parts: list[QueuePart]) -> list[QueuePart]:
         """Return what is sent of what was routed."""
@@ -51,12 +47,18 @@ class Forwarding:
         """Return whether a queue is to get the message of that table position."""
         return True
 
-    def routed(self, parts: list[QueuePart]) -> None:
+    def sends(self, parts: list[QueuePart]) -> None:
         """Note what is sent next; a message in no part goes nowhere."""
 
     def refused(self, refusal: Refusal) -> None:
         """Note that nothing is routed: the exchange is gone."""
-        self.guarded(lambda: self.routed([]))
+        self.guarded(lambda: self.sends([]))
+
+    def confirmed(self, number: int, part: QueuePart, ok: bool, refused: list[int] | None) -> None:
+        """See `PublishedRun`."""
+        positions = list(part.selection)
+        denied = set() if ok else set(positions if refused is None else refused)
+        self.answered(part.name, positions, denied)
 
     def answered(self, queue: str, positions: list[int], denied: set[int]) -> None:
         """Note that a queue has taken these positions of the table, but for the denied ones."""
@@ -72,7 +74,7 @@ class AllAnswered(Forwarding):
         """See Forwarding."""
         return self._wants is None or self._wants(queue, i)
 
-    def routed(self, parts: list[QueuePart]) -> None:
+    def sends(self, parts: list[QueuePart]) -> None:
         """See Forwarding."""
         self._waiting += len(parts)
         self.answered("", [], set())

@@ -102,13 +102,13 @@ class _Replay:
         except BlockError as error:
             self._fail(errors.InternalError(f"a kept message cannot be read: {error}"))
             return
-        policy = AllAnswered(self._next)
+        run = AllAnswered(self._next)
         vhost, destination = self.bound.vhost, self.bound.destination
         state = self.queues.definitions.state
         if not self.bound.to_queue:
-            self.publishing.forward(vhost, table, policy, start=destination)
+            self.publishing.publish(vhost, table, 0, table.count, run, start=destination)
         elif state.queue(vhost, destination) is not None:
-            self.publishing.forward_to(vhost, destination, table, policy)
+            self.publishing.publish_to(vhost, destination, table, run)
         else:
             self._next()
 

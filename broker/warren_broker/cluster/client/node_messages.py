@@ -89,7 +89,8 @@ class BestEffort:
         if share.waiting >= TABLES_MAX:
             self.drop(table.count, f"{share.waiting} turns' {self.what} are being routed already")
             return
-        self.publishing.forward(vhost, table, _Bounded(self, vhost, table), share)
+        run = _Bounded(self, vhost, table)
+        self.publishing.publish(vhost, table, 0, table.count, run, share=share)
 
     def begin(self, vhost: str, queue: str, size_bytes: int) -> bool:
         """Count bytes as under way to a queue; return False, and drop them, beyond a bound."""

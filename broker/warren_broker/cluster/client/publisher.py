@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from functools import partial
+from typing import Final
 
 from warren_broker.cluster.client.direct_replies import REPLY_PREFIX, DirectReplies
 from warren_broker.cluster.client.forwarding import (
     AllAnswered,
-    Forwarding,
     delays_of,
     lasting,
     restored,
 )
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.queues import ENQUEUE, QueueClients, block_for
-from warren_broker.cluster.client.relayed import Names, by_origin, joined, relayed_command
-from warren_broker.cluster.client.routed_runs import QueuePart, RunRouter
+from warren_broker.cluster.client.relayed import Tell, by_origin, joined, relayed_command
+from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart, RunRouter
 from warren_broker.cluster.client.uplink import OnReply
 from warren_broker.cluster.turn_shares import Share, TurnShares
 from warren_broker.counting.message_stats import PUBLISH_IN, PUBLISH_OUT
@@ -30,44 +29,11 @@ from warren_wire import errors
 from warren_wire.kernel import CC, MessageTable, Selection, count_groups, distinct_routes, lanes
 from warren_wire.queue_values.config import QueueConfig
 
-OnRouted: TypeAlias = Callable[[list[Selection], int], None]
-"""Called with one part per queue, and how many of them, the last ones, are for stores. A message in
-no other part is unroutable."""
-OnConfirmed: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
-"""(part, ok, table positions refused when only some are), once per part."""
-OnRefused: TypeAlias = Callable[[errors.Refusal], None]
-"""Called instead of the others when a run cannot be routed."""
-OnSent: TypeAlias = Callable[[list[GroupClient]], None]
-"""Called with the uplinks of a run that was submitted, for backpressure."""
-Counted: TypeAlias = Callable[[int, int], None]
-"""Called with each queue's group and how many messages it gets, before they are submitted."""
-Tap: TypeAlias = Callable[[list[QueuePart]], None]
-"""Called with the parts of a run before they are submitted."""
 FEW_PARTS: Final = 16
 """Queues to which a run is submitted at once."""
 PART_STEPS: Final = 2
 """Of submitting messages to one of many queues, beside one for each STEP_BYTES of its copy."""
 STEP_BYTES: Final = 4096
-
-
-class RoutedRun(NamedTuple):
-    """Routed messages that are to be submitted.
-
-    on_confirmed  called once per part
-    strict        a queue that is deleted meanwhile refuses its messages; False: for the
-                  publisher it is as if they had never been routed to it
-    names         see `publish`; a store does not look at them
-    unknown       see `publish`
-    counted       see `publish`; not of stores
-    """
-
-    vhost: str
-    parts: list[QueuePart]
-    on_confirmed: OnConfirmed | None
-    strict: bool = False
-    names: Names | None = None
-    unknown: Callable[[], None] | None = None
-    counted: Counted | None = None
 
 
 class Publisher:
@@ -89,85 +55,37 @@ class Publisher:
         table: MessageTable,
         first: int,
         last: int,
-        on_routed: OnRouted | None,
-        on_confirmed: OnConfirmed | None,
+        run: PublishedRun,
         flags: int = 0,
-        tap: Tap | None = None,
-        names: Names | None = None,
-        unknown: Callable[[], None] | None = None,
-        counted: Counted | None = None,
         share: Share | None = None,
-        refused: OnRefused | None = None,
-        sent: OnSent | None = None,
+        start: str | None = None,
     ) -> None:
         """Publish messages first <= i < last, in this turn if their share allows it.
 
-        flags         of the messages, or-ed (`kernel.items`)
-        on_routed     called once, before any confirm; None: not wanted
-        on_confirmed  called once per part
-        tap           called once; None: not wanted
-        names         of the messages of a relay; None or empty: it is none's
-        unknown       called instead of on_confirmed for a relay's messages that a queue may have or
-                      not, because its only node is unreachable; None: on_confirmed is called
-        counted       None: not wanted
-        share         the publisher's; None: one for all that the node publishes itself
-        refused       None: raised, or logged if it is in a later turn
-        sent          None: not wanted
+        flags  of the messages, or-ed (`kernel.items`)
+        share  the publisher's; None: one for all that the node publishes itself from `start`
+        start  the exchange that the messages have reached, whatever their routes; None: that of
+               each message
         """
 
         def routed(parts: list[QueuePart]) -> None:
-            if tap is not None:
-                tap(parts)
-            if counted is not None:
+            if run.counted:
                 self._count_exchanges(vhost, table, first, last, parts)
-            if on_routed is not None:
-                on_routed([part.selection for part in parts], sum([part.kept for part in parts]))
-            run = RoutedRun(vhost, parts, on_confirmed, False, names, unknown, counted)
-            self._submit(run, of, sent)
+            if run.at_once:
+                run.guarded(lambda: self.send(vhost, run.routed(parts), run))
+            else:
+                self._submit(vhost, run.routed(parts), run, of)
 
-        of = self.shares.of(None) if share is None else share
-        self.route(vhost, table, first, last, flags, of, routed, refused)
-
-    def route(
-        self,
-        vhost: str,
-        table: MessageTable,
-        first: int,
-        last: int,
-        flags: int,
-        share: Share,
-        routed: Callable[[list[QueuePart]], None],
-        refused: OnRefused | None,
-    ) -> None:
-        """Call with messages first <= i < last by queue; those without a route are in no part.
-
-        share, refused  see `publish`
-        """
-        refused = _raised if refused is None else refused
-        if not flags & CC and not share.busy:
+        of = self.shares.of(start and (vhost, start)) if share is None else share
+        if start is None and not flags & CC and not of.busy:
             try:
                 known = self._router.known(vhost, table, first, last)
             except errors.Refusal as refusal:
-                refused(refusal)
+                run.refused(refusal)
                 return
             if known is not None:
                 routed(known)
                 return
-        self._search(vhost, table, first, last, flags, None, share, routed, refused)
-
-    def _search(
-        self,
-        vhost: str,
-        table: MessageTable,
-        first: int,
-        last: int,
-        flags: int,
-        start: str | None,
-        share: Share,
-        routed: Callable[[list[QueuePart]], None],
-        refused: OnRefused,
-    ) -> None:
-        """Route a run as far as its share goes, the rest in later turns."""
         turn = self.shares.turn
 
         def found(parts: list[QueuePart]) -> None:
@@ -175,8 +93,9 @@ class Publisher:
                 parts = [part for part in parts if self._router.exists(vhost, part.name)]
             routed(parts)
 
-        work = self._router.search(vhost, table, first, last, flags, start, share.steps)
-        share.run(work, found, refused)
+        flags = flags if start is None else CC
+        work = self._router.search(vhost, table, first, last, flags, start, of.steps)
+        of.run(work, found, run.refused)
 
     def _count_exchanges(
         self, vhost: str, table: MessageTable, first: int, last: int, parts: list[QueuePart]
@@ -201,148 +120,105 @@ class Publisher:
         for name, came, left in by_exchange(table, first, last, went):
             counts.through(vhost, name.decode("utf-8", "surrogateescape"), came, left)
 
-    def forward(
-        self,
-        vhost: str,
-        table: MessageTable,
-        policy: Forwarding,
-        share: Share | None = None,
-        flags: int = 0,
-        start: str | None = None,
-    ) -> None:
-        """Publish a table of the node's own messages.
-
-        share  see `publish`
-        start  the exchange that the messages have reached, whatever their routes; None: that of
-               each message
-        """
-
-        def routed(parts: list[QueuePart]) -> None:
-            policy.guarded(lambda: self._forward(vhost, parts, policy, of))
-
-        of = self.shares.of(start and (vhost, start)) if share is None else share
-        run = (vhost, table, 0, table.count)
-        if start is None:
-            self.route(*run, flags, of, routed, policy.refused)
-        else:
-            self._search(*run, CC, start, of, routed, policy.refused)
-
-    def forward_to(self, vhost: str, queue: str, table: MessageTable, policy: Forwarding) -> None:
-        """Publish a table to one queue, whatever its routes say."""
+    def publish_to(self, vhost: str, queue: str, table: MessageTable, run: PublishedRun) -> None:
+        """Publish a table to one queue at once, whatever its routes say."""
         whole = Selection(table, 0, table.count)
-        self._forward(vhost, [QueuePart(queue, whole, whole)], policy, None)
+        self.send(vhost, run.routed([QueuePart(queue, whole, whole)]), run)
 
-    def _forward(
-        self, vhost: str, parts: list[QueuePart], policy: Forwarding, share: Share | None
-    ) -> None:
-        chosen = policy.chosen(parts)
-
-        def confirmed(number: int, ok: bool, refused: list[int] | None) -> None:
-            positions = list(chosen[number].selection)
-            denied = set() if ok else set(positions if refused is None else refused)
-            policy.answered(chosen[number].name, positions, denied)
-
-        policy.routed(chosen)
-        run = RoutedRun(vhost, chosen, confirmed if policy.confirms else None, policy.strict)
-        if policy.at_once or share is None:
-            self.send(run)
-        else:
-            self._submit(run, share, None)
-
-    def _submit(self, run: RoutedRun, share: Share, sent: OnSent | None) -> None:
+    def _submit(self, vhost: str, parts: list[QueuePart], run: PublishedRun, share: Share) -> None:
         """Submit routed messages; those of many queues as far as their share of the turn goes."""
-        if len(run.parts) <= FEW_PARTS and not share.busy:
-            touched = self.send(run)
-            if sent is not None:
-                sent(touched)
+        if len(parts) <= FEW_PARTS and not share.busy:
+            run.sent(self.send(vhost, parts, run))
         else:
-            told = sent or (lambda touched: None)
-            share.run(self._send_in_turns(run, share.steps), told, _raised, lasting=True)
+            work = self._send_in_turns(vhost, parts, run, share.steps)
+            share.run(work, run.sent, _raised, lasting=True)
 
-    def send(self, run: RoutedRun) -> list[GroupClient]:
+    def send(self, vhost: str, parts: list[QueuePart], run: PublishedRun) -> list[GroupClient]:
         """Submit routed messages to their queues; return the uplinks."""
         touched: list[GroupClient] = []
-        for number in range(len(run.parts)):
-            self._send_part(run, number, touched)
+        for number in range(len(parts)):
+            self._send_part(vhost, parts, number, run, touched)
         return touched
 
-    def _send_in_turns(self, run: RoutedRun, steps: Steps) -> Work[list[GroupClient]]:
+    def _send_in_turns(
+        self, vhost: str, parts: list[QueuePart], run: PublishedRun, steps: Steps
+    ) -> Work[list[GroupClient]]:
         """Submit routed messages to their queues; return the uplinks.
 
         Each queue's block is a copy: a read of 1 MiB through a fanout exchange to 10,000 queues
         makes 10 GiB of it. A store comes first, in the turn of the routing (`_keep_history`).
         """
         touched: list[GroupClient] = []
-        for number in sorted(range(len(run.parts)), key=lambda number: not run.parts[number].kept):
-            self._send_part(run, number, touched)
-            if steps.take(PART_STEPS + run.parts[number].stored.size_bytes() // STEP_BYTES):
+        for number in sorted(range(len(parts)), key=lambda number: not parts[number].kept):
+            self._send_part(vhost, parts, number, run, touched)
+            if steps.take(PART_STEPS + parts[number].stored.size_bytes() // STEP_BYTES):
                 yield
         return touched
 
-    def _send_part(self, run: RoutedRun, number: int, touched: list[GroupClient]) -> None:
+    def _send_part(
+        self,
+        vhost: str,
+        parts: list[QueuePart],
+        number: int,
+        run: PublishedRun,
+        touched: list[GroupClient],
+    ) -> None:
         """Submit messages to their queue; add its uplink to those that are touched."""
-        vhost, parts, on_confirmed, strict, names, _, counted = run
-        name, selection, stored, kept = parts[number]
+        name, selection, stored, kept = part = parts[number]
+        tell = partial(run.confirmed, number, part) if run.confirms else None
         definitions = self._queues.definitions
         queue = definitions.state.queue(vhost, name)
         if queue is None:
             # A queue for replies; or it was deleted while the messages were routed.
             there = self._replies.publish(name, stored)
-            if on_confirmed is not None:
+            if tell is not None:
                 gone = not there and not name.startswith(REPLY_PREFIX)
-                on_confirmed(number, not (gone and strict), None)
+                tell(not (gone and run.strict), None)
             return
         if self._queues.absent(queue):
             # As in RabbitMQ: the queue's process is unreachable, so the message is nacked.
-            if on_confirmed is not None:
-                on_confirmed(number, False, None)
+            if tell is not None:
+                tell(False, None)
             return
         client = self._queues.client(queue)
         touched.append(client)
-        if counted is not None and not kept:
-            counted(queue.group, len(selection))
-        if kept:
-            self._keep(queue, client, run, number)
-        elif names:
-            self._relay(queue, client, run, number, names)
+        if run.counted and not kept:
+            self._queues.cluster.queue_counts.published(queue.group, len(selection))
+        if kept and self.delays(queue):
+            table = lasting(selection)  # BCC is looked at when they are due
+            block = block_for(queue.config, [Selection(table, 0, table.count)])
+            delayed = EnqueueDelayed(delays_of(table))
+            client.with_block(delayed, block, _confirmer(tell, None, run.strict))
+        elif kept:
+            self._keep_history(queue, client, part, parts, _confirmer(tell, None))
+        elif run.names:
+            self._relay(queue, client, part, run, tell)
         elif definitions.policies(vhost).config_of(queue).refuses:
             # Part of a block may be refused: it gets its own block, so that ordinals are
             # positions.
             own = _OwnBlock(selection, queue.config)
-            block = own.of(stored)
-            client.with_block(ENQUEUE, block, _confirmer(number, on_confirmed, own, strict))
+            client.with_block(ENQUEUE, own.of(stored), _confirmer(tell, own, run.strict))
         else:
-            on_reply = _confirmer(number, on_confirmed, None, strict)
-            client.publish(stored, stored.size_bytes(), on_reply)
+            client.publish(stored, stored.size_bytes(), _confirmer(tell, None, run.strict))
 
     def _relay(
-        self, queue: QueueRecord, client: GroupClient, run: RoutedRun, number: int, names: Names
+        self,
+        queue: QueueRecord,
+        client: GroupClient,
+        part: QueuePart,
+        run: PublishedRun,
+        tell: Tell | None,
     ) -> None:
         """Submit a relay's messages: the queue drops those that it was brought before."""
-        part = run.parts[number]
-        groups = list(by_origin(part.selection, part.stored, names))
+        groups = list(by_origin(part.selection, part.stored, run.names))
         both = None
-        if run.on_confirmed is not None and len(groups) > 1:
-            both = joined([selection for _, selection, _ in groups], run.on_confirmed)
+        if tell is not None and len(groups) > 1:
+            both = joined([selection for _, selection, _ in groups], tell)
         for place, (origin, selection, stored) in enumerate(groups):
             own = _OwnBlock(selection, queue.config)
-            command = relayed_command(origin, own.order(), names) if origin else ENQUEUE
-            tell = run.on_confirmed if both is None else both(place)
-            confirm = _confirmer(number, tell, own, run.strict, run.unknown)
+            command = relayed_command(origin, own.order(), run.names) if origin else ENQUEUE
+            confirm = _confirmer(tell if both is None else both(place), own, run.strict, run)
             client.with_block(command, own.of(stored), confirm)
-
-    def _keep(self, store: QueueRecord, client: GroupClient, run: RoutedRun, number: int) -> None:
-        """Put the messages of part `number` into the store of their exchange."""
-        parts, on_confirmed = run.parts, run.on_confirmed
-        if self.delays(store):
-            selection = parts[number].selection  # BCC is looked at when they are due
-            table = lasting(selection)
-            block = block_for(store.config, [Selection(table, 0, table.count)])
-            command = EnqueueDelayed(delays_of(table))
-            client.with_block(command, block, _confirmer(number, on_confirmed, None, run.strict))
-        else:
-            confirm = _confirmer(number, on_confirmed, None)
-            self._keep_history(store, client, parts[number], parts, confirm)
 
     def delays(self, store: QueueRecord) -> bool:
         """Return whether a store is that of an exchange that delays messages: it routes them on."""
@@ -384,8 +260,9 @@ class Publisher:
             def missed(queue: str, i: int) -> bool:
                 return positions[i] not in routed.get(queue, ())
 
-            policy = AllAnswered(answered, missed)
-            self.forward(vhost, restored(table), policy, start=exchange)
+            again = restored(table)
+            run = AllAnswered(answered, missed)
+            self.publish(vhost, again, 0, again.count, run, start=exchange)
 
         client.publish(Selection(table, 0, table.count), table.size_bytes(0, table.count), on_reply)
 
@@ -441,28 +318,23 @@ class _OwnBlock:
 
 
 def _confirmer(
-    number: int,
-    tell: OnConfirmed | None,
+    tell: Tell | None,
     own: _OwnBlock | None,
     strict: bool = False,
-    unknown: Callable[[], None] | None = None,
+    relayed: PublishedRun | None = None,
 ) -> OnReply | None:
     if tell is None:
         return None
 
     def on_reply(reply: object, index: int) -> None:
-        if unknown is not None and isinstance(reply, errors.Refusal):
-            unknown()
+        if isinstance(reply, errors.Refusal):
+            if relayed is None or not relayed.unknown():
+                tell(False, None)
         elif not isinstance(reply, Refused):
-            tell(number, not isinstance(reply, errors.Refusal), None)
+            tell(True, None)
         else:
-            answered(reply)
-
-    def answered(reply: Refused) -> None:
-        ok = reply.reason == "deleted" and not strict
-        refused = None
-        if not ok and reply.accepted and own is not None:
-            refused = own.after(reply.accepted)
-        tell(number, ok, refused)
+            ok = reply.reason == "deleted" and not strict
+            some = None if ok or own is None or not reply.accepted else own.after(reply.accepted)
+            tell(ok, some)
 
     return on_reply

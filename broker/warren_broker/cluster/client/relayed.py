@@ -19,8 +19,8 @@ FATE_UNKNOWN: Final = (
 """Why the connection of a relay is closed, to which a nack says that the queue has no message."""
 Names: TypeAlias = Mapping[int, RelayedName]
 """Table position to the name of the message; those without one are left out."""
-OnPart: TypeAlias = Callable[[int, bool, "list[int] | None"], None]
-"""See `publisher.OnConfirmed`."""
+Tell: TypeAlias = Callable[[bool, "list[int] | None"], None]
+"""Called with a part's result: see `PublishedRun.confirmed`."""
 
 
 def draw_origin() -> int:
@@ -86,7 +86,7 @@ def relayed_command(origin: int, order: Iterable[int], names: Names) -> EnqueueR
     return EnqueueRelayed(origin, floor, tuple((count, first) for count, first in runs))
 
 
-def joined(parts: list[Selection], tell: OnPart) -> Callable[[int], OnPart]:
+def joined(parts: list[Selection], tell: Tell) -> Callable[[int], Tell]:
     """Return what makes, per place in `parts`, the function to be told that part's result.
 
     `tell` is called once, when all parts have been answered, as if they were one.
@@ -94,15 +94,15 @@ def joined(parts: list[Selection], tell: OnPart) -> Callable[[int], OnPart]:
     waiting = len(parts)
     refused: list[int] = []
 
-    def of(place: int) -> OnPart:
-        def told(number: int, ok: bool, some: list[int] | None) -> None:
+    def of(place: int) -> Tell:
+        def told(ok: bool, some: list[int] | None) -> None:
             nonlocal waiting
             waiting -= 1
             if not ok:
                 refused.extend(parts[place] if some is None else some)
             if not waiting:
                 whole = len(refused) == sum(len(part) for part in parts)
-                tell(number, not refused, sorted(refused) if refused and not whole else None)
+                tell(not refused, sorted(refused) if refused and not whole else None)
 
         return told
 

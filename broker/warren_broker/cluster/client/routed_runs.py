@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 from warren_broker.cluster.client.direct_replies import DirectReplies
+from warren_broker.cluster.client.queue_client import GroupClient
+from warren_broker.cluster.client.relayed import Names
 from warren_broker.cluster.definitions import Definitions
 from warren_machines.routing.matcher import ON_CONTENT, RoutedMessage
 from warren_machines.steps import Steps, Work
 from warren_wire.amqp091 import properties
 from warren_wire.arguments import plain
+from warren_wire.errors import Refusal
 from warren_wire.kernel import CC, MessageTable, Selection, distinct_routes, partition
 from warren_wire.sender_selected import further_keys, has_keys, is_unused
 
@@ -31,6 +35,52 @@ class QueuePart(NamedTuple):
     selection: Selection
     stored: Selection
     kept: bool = False
+
+
+class PublishedRun:
+    """A run of messages that is published, as its publisher keeps it; this one looks at nothing.
+
+    confirms  whether `confirmed` is called
+    counted   whether it is a client's: what the node publishes itself is not counted
+    strict    a queue that is deleted meanwhile refuses its messages; False: for the publisher it
+              is as if they had never been routed to it
+    at_once   all queues are sent theirs in the turn of `routed`, where a fault is contained
+    names     of the messages of a relay; empty: it is none's. A store does not look at them
+    """
+
+    confirms = counted = strict = at_once = False
+    names: Names = MappingProxyType({})
+
+    def guarded(self, call: Callable[[], object]) -> None:
+        """Choose and send what goes at once, perhaps in a later turn than it was published in."""
+        call()
+
+    def routed(self, parts: list[QueuePart]) -> list[QueuePart]:
+        """Return which of the parts are sent; once, before any confirm.
+
+        Those for stores are the last ones. A message in no other part is unroutable.
+        """
+        return parts
+
+    def refused(self, refusal: Refusal) -> None:
+        """Note that the run cannot be routed: nothing else is called."""
+        raise refusal
+
+    def sent(self, touched: list[GroupClient]) -> None:
+        """Note the uplinks of a run that was submitted, for backpressure."""
+
+    def confirmed(self, number: int, part: QueuePart, ok: bool, refused: list[int] | None) -> None:
+        """Note the answer to a part; once per part, by its number in what `routed` returned.
+
+        refused  table positions when only some of its messages are refused
+        """
+
+    def unknown(self) -> bool:
+        """Take note that a queue may have a relay's messages or not: its only node is unreachable.
+
+        returns  whether `confirmed` is not to be called with a refusal
+        """
+        return False
 
 
 class RunRouter:

@@ -262,11 +262,11 @@ class LetterForwarder:
         for one in rows:
             one.waits, one.routing = False, True
         policy, publishing = _Attempt(self, letters, rows), self._owner.publishing
-        share = publishing.shares.of(("kept letters", self._group))
-        run = (letters.queue.vhost, letters.table, policy, share, letters.flags)
-        self.attempt(rows, publishing.forward, *run)
+        share, table = publishing.shares.of(("kept letters", self._group)), letters.table
+        run = (letters.queue.vhost, table, 0, table.count, policy, letters.flags, share)
+        self.attempt(rows, publishing.publish, *run)
 
-    def attempt(self, rows: list[Underway], call: Callable[..., None], *args: object) -> None:
+    def attempt(self, rows: list[Underway], call: Callable[..., object], *args: object) -> None:
         """Call it; after a fault all of these letters wait, though some may have been sent."""
         aside = self._owner.queues.cluster.set_aside
         if not aside.attempt(self._group, "dead letters", call, *args, count=len(rows)):
@@ -274,7 +274,7 @@ class LetterForwarder:
                 one.unsettled.clear()
                 one.waits, one.routing = True, False
 
-    def sending(self, rows: list[Underway], send: Callable[[], None]) -> None:
+    def sending(self, rows: list[Underway], send: Callable[[], object]) -> None:
         """Send letters that were routed, in the turn in which they were."""
         for one in rows:
             one.routing = False
@@ -349,7 +349,7 @@ class _Attempt(Forwarding):
         self._owner, self._letters, self._rows = owner, letters, rows
         self._cycles: dict[int, str] = {}
 
-    def guarded(self, call: Callable[[], None]) -> None:
+    def guarded(self, call: Callable[[], object]) -> None:
         self._owner.sending(self._rows, call)
 
     def wants(self, queue: str, i: int) -> bool:
@@ -369,7 +369,7 @@ class _Attempt(Forwarding):
         going = {i for part in found for i in part.selection}
         return found + kept_parts(histories, lambda name, i: i in going and self.wants(name, i))
 
-    def routed(self, parts: list[QueuePart]) -> None:
+    def sends(self, parts: list[QueuePart]) -> None:
         for part in parts:
             for i in part.selection:
                 self._rows[i].unsettled.add(part.name)

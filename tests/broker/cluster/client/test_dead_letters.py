@@ -11,6 +11,7 @@ import pytest
 from tests.broker.cluster import callbacks
 from tests.wire.kernel import frames as f
 from warren_broker.cluster.client.dead_letters import TURN_MESSAGES, DeadLetters, Letters
+from warren_broker.cluster.client.routed_runs import PublishedRun
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import LINES_MAX, SetAsideCounts
 from warren_broker.counting.counters import Counters
@@ -86,12 +87,20 @@ class World:
         shares = SimpleNamespace(
             of=lambda key: self.shares.setdefault(key, SimpleNamespace(busy=False))
         )
-        publishing: Any = SimpleNamespace(forward=self.publish, shares=shares)
+        publishing: Any = SimpleNamespace(publish=self.publish, shares=shares)
         self.letters = DeadLetters(queues, publishing, 4096)
 
     def publish(
-        self, vhost: str, table: MessageTable, policy: object, share: object, flags: int
+        self,
+        vhost: str,
+        table: MessageTable,
+        first: int,
+        last: int,
+        run: PublishedRun,
+        *more: object,
     ) -> None:
+        _, share = more
+        assert (first, last, run.confirms) == (0, table.count, False)
         assert share is self.shares["dead letters", GROUP]
         if self.faults:
             self.faults -= 1

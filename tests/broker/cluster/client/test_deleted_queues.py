@@ -10,8 +10,8 @@ import pytest
 from broker.cluster.membership.clusters import begun
 from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
+from sim.told import Told
 from tests.wire.kernel import frames as f
-from warren_broker.cluster.client.publisher import RoutedRun
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_machines.queue.commands import Checkout, Count, Delete, Get, Stat
@@ -134,6 +134,6 @@ def test_a_queue_that_was_deleted_while_messages_were_routed_ends_no_node(
     whole = Selection(table, 0, table.count)
     told: list[bool] = []
     parts = [QueuePart("gone", whole, whole)]
-    run = RoutedRun("/", parts, lambda part, ok, refused: told.append(ok), strict)
-    universe.running["a"].broker.publishing.send(run)
+    run = Told(lambda part, ok, refused: told.append(ok), strict=strict)
+    universe.running["a"].broker.publishing.send("/", parts, run)
     assert told == [confirmed]

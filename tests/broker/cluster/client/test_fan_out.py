@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from broker.cluster.test_turn_shares import Turns
-from warren_broker.cluster.client.publisher import PART_STEPS, STEP_BYTES, Publisher, RoutedRun
-from warren_broker.cluster.client.routed_runs import QueuePart
+from warren_broker.cluster.client.publisher import PART_STEPS, STEP_BYTES, Publisher
+from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart
 from warren_broker.cluster.turn_shares import ROUND_STEPS, SHARE_STEPS
 from warren_wire.kernel import MessageTable, Route, Selection
 from warren_wire.queue_values.config import QueueConfig
@@ -40,6 +40,14 @@ class Queues:
         return SimpleNamespace(publish=publish)
 
 
+class Sent(PublishedRun):
+    def __init__(self, loop: Turns) -> None:
+        self.loop = loop
+
+    def sent(self, touched: Any) -> None:
+        self.loop.told.append(touched)
+
+
 def fan_out(loop: Turns, queues: Queues) -> Publisher:
     """A run for every queue, and one for the first queue alone, of a client that hangs up."""
     publisher = Publisher(queues, None)  # type: ignore[arg-type]
@@ -49,7 +57,7 @@ def fan_out(loop: Turns, queues: Queues) -> Publisher:
     whole = Selection(table, 0, 1)
     parts = [QueuePart(f"q{number}", whole, whole) for number in range(QUEUES)]
     for run in (parts, parts[:1]):
-        publisher._submit(RoutedRun("/", run, None), share, loop.told.append)
+        publisher._submit("/", run, Sent(loop), share)
     return publisher
 
 

@@ -12,6 +12,7 @@ from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.universe import Universe
 from warren_broker.access import requests
 from warren_broker.cluster.client.firehose import TRACE_EXCHANGE, Firehose, TracedClient
+from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import Vhost
 from warren_wire.amqp091 import properties
@@ -59,6 +60,17 @@ def table(*written: bytes, key: str = "r", exchange: str = "") -> MessageTable:
     return made
 
 
+class Traced(PublishedRun):
+    """A run that the firehose is shown."""
+
+    def __init__(self, broker: Any, messages: MessageTable, by: TracedClient) -> None:
+        self.broker, self.messages, self.by = broker, messages, by
+
+    def routed(self, parts: list[QueuePart]) -> list[QueuePart]:
+        self.broker.firehose.published(self.by, self.messages, 0, self.messages.count, parts)
+        return parts
+
+
 def publish(universe: Universe, messages: MessageTable, by: TracedClient = CLIENT) -> None:
     """Publish on node a, traced."""
     one = universe.running["a"]
@@ -66,13 +78,7 @@ def publish(universe: Universe, messages: MessageTable, by: TracedClient = CLIEN
     def call() -> None:
         broker = one.broker
         broker.publishing.publish(
-            by.vhost,
-            messages,
-            0,
-            messages.count,
-            None,
-            None,
-            tap=lambda parts: broker.firehose.published(by, messages, 0, messages.count, parts),
+            by.vhost, messages, 0, messages.count, Traced(broker, messages, by)
         )
 
     one.loop.call_soon(call)

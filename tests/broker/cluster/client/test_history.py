@@ -45,11 +45,7 @@ def publish(universe: Universe, bodies: Any, node: str = "a", to: str = "h") -> 
     for body in bodies:
         table.append(Route(to.encode(), b"key", False), b"\0\0", str(body).encode())
     one = universe.running[node]
-    one.loop.call_soon(
-        lambda: one.broker.publishing.publish(
-            "/", table, 0, table.count, published.routed, published.told
-        )
-    )
+    one.loop.call_soon(lambda: one.broker.publishing.publish("/", table, 0, table.count, published))
     return published
 
 
@@ -77,13 +73,13 @@ def bodies(universe: Universe, name: str = "q") -> list[str]:
 
 
 def test_a_new_queue_gets_the_last_messages_and_then_the_others(universe: Universe) -> None:
-    assert publish(universe, range(3)).confirmed()
-    assert publish(universe, range(3, 9), "b").confirmed()
+    assert publish(universe, range(3)).all_confirmed()
+    assert publish(universe, range(3, 9), "b").all_confirmed()
     assert bodies(universe, STORE) == ["4", "5", "6", "7", "8"]
     assert isinstance(bind(universe), metadata.MetadataDone)
     assert bodies(universe) == ["4", "5", "6", "7", "8"]
     assert isinstance(bind(universe), metadata.BindingIs), "a repeat brings nothing"
-    assert publish(universe, ["live"]).confirmed()
+    assert publish(universe, ["live"]).all_confirmed()
     assert bodies(universe) == ["4", "5", "6", "7", "8", "live"]
 
 
@@ -101,7 +97,7 @@ def test_a_new_exchange_routes_the_last_messages(universe: Universe) -> None:
         exchange(universe, name, "direct", {})
         command = metadata.Bind("/", name, "q", True, key)
         universe.call("a", lambda broker, done, it=command: broker.bind(it, done))
-    assert publish(universe, range(7)).confirmed()
+    assert publish(universe, range(7)).all_confirmed()
     assert isinstance(bind(universe, "elsewhere", to_queue=False), metadata.MetadataDone)
     assert bodies(universe) == []
     assert isinstance(bind(universe, "direct", to_queue=False), metadata.MetadataDone)
@@ -109,7 +105,7 @@ def test_a_new_exchange_routes_the_last_messages(universe: Universe) -> None:
 
 
 def test_it_outlives_its_leader_and_all_nodes(universe: Universe) -> None:
-    assert publish(universe, range(9)).confirmed()
+    assert publish(universe, range(9)).all_confirmed()
     store = universe.running["a"].broker.definitions.state.queue("/", STORE)
     assert store is not None
     leader = universe.logs[store.group].leader
@@ -143,7 +139,7 @@ def test_a_message_on_its_way_to_the_store_reaches_a_new_queue(universe: Univers
     assert bodies(universe) == []
     assert not published.complete
     universe.mail += held
-    assert published.confirmed()
+    assert published.all_confirmed()
     assert bodies(universe) == ["late"] and bodies(universe, STORE) == ["late"]
 
 
@@ -162,6 +158,6 @@ def test_whatever_the_moment_of_a_binding_no_message_is_missing(
         universe.step()
         if step < LENGTH - 3:
             published.append(publish(universe, [3 + step], "abc"[step % 3]))
-    assert all(each.confirmed() for each in published)
+    assert all(each.all_confirmed() for each in published)
     universe.until(lambda: answers, "bind-ok")
     assert set(bodies(universe)) == {str(number) for number in range(LENGTH)}

@@ -28,7 +28,7 @@ def universe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Universe]:
     made = begun()
     exchange(made, "h", "x-recent-history", {"x-recent-history-length": MESSAGES})
     for number in range(MESSAGES):
-        assert publish(made, [number]).confirmed()
+        assert publish(made, [number]).all_confirmed()
     yield made
     made.close()
 

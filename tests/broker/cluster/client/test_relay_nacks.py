@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from warren_broker.cluster.client.publisher import Publisher, RoutedRun
+from sim.told import Told
+from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.routed_runs import QueuePart
 from warren_machines.queue.commands import Done, Refused
 from warren_wire import errors
@@ -44,14 +45,15 @@ def publish(queues: OneQueue) -> tuple[list[tuple[bool, list[int] | None]], list
     whole = Selection(table, 0, 1)
     told: list[tuple[bool, list[int] | None]] = []
     unknown: list[str] = []
-    run = RoutedRun(
-        "/",
-        [QueuePart("q", whole, whole)],
-        lambda number, ok, refused: told.append((ok, refused)),
-        names={0: RelayedName(7, 1, 1)},
-        unknown=lambda: unknown.append("unknown"),
-    )
-    Publisher(queues, None).send(run)  # type: ignore[arg-type]
+
+    class Relayed(Told):
+        def unknown(self) -> bool:
+            unknown.append("unknown")
+            return True
+
+    names = {0: RelayedName(7, 1, 1)}
+    run = Relayed(lambda number, ok, refused: told.append((ok, refused)), names)
+    Publisher(queues, None).send("/", [QueuePart("q", whole, whole)], run)  # type: ignore[arg-type]
     return told, unknown
 
 

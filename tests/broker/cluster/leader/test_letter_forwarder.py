@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from tests.wire.kernel import frames as f
-from warren_broker.cluster.client.publisher import Publisher, RoutedRun
-from warren_broker.cluster.client.routed_runs import QueuePart
+from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart
 from warren_broker.cluster.leader.letter_forwarder import (
     PROBE_MS,
     LetterForwarders,
@@ -58,7 +57,7 @@ class World:
         self.published: list[Published] = []
         self.slow: list[Any] | None = None
         self.tables: list[MessageTable] = []
-        self.asked: list[tuple[Any, int]] = []
+        self.asked: list[Any] = []
         self.settles: list[SettleLetters] = []
         self.timers: list[Any] = []
         self.leading, self.term, self.damaged = True, 3, False
@@ -94,13 +93,10 @@ class World:
         queues: Any = SimpleNamespace(cluster=self.cluster, definitions=definitions)
         settings_of_node = Queues(dead_letter_worker_consumer_prefetch=prefetch)
         publishing: Any = SimpleNamespace(
-            route=self.route,
-            send=self.send,
+            publish=self.publish,
             delays=lambda store: store == "delays",
             shares=SimpleNamespace(of=lambda key: key),
         )
-        publishing.forward = partial(Publisher.forward, publishing)
-        publishing._forward = partial(Publisher._forward, publishing)
         self.forwarders = LetterForwarders(queues, publishing, 4096, settings_of_node)
 
     def later(self, delay_ms: int, call: Any) -> Any:
@@ -115,25 +111,25 @@ class World:
             raise EntryDamaged("wal", 0, "a test", group, index, 0, 1)
         return BLOCK
 
-    def route(
-        self, vhost: str, table: MessageTable, first: int, last: int, flags: int, *told: Any
+    def publish(
+        self, vhost: str, table: MessageTable, first: int, last: int, run: PublishedRun, *more: Any
     ) -> None:
         """Answer at once, or in a later turn where `slow` is a list."""
         whole = Selection(table, first, last)
-        _, routed, _ = told
         parts = [QueuePart(name, whole, whole, name in self.stores) for name in self.routes]
+        assert run.at_once, "a fault is contained in the turn of the routing"
         if self.slow is None:
-            routed(parts)
+            run.guarded(lambda: self.send(run, parts))
         else:
-            self.slow.append(lambda: routed(parts))
+            self.slow.append(lambda: run.guarded(lambda: self.send(run, parts)))
 
-    def send(self, run: RoutedRun) -> None:
+    def send(self, run: PublishedRun, routed: list[QueuePart]) -> None:
         assert run.strict, "a queue that is deleted meanwhile has not taken a letter"
-        for number, part in enumerate(run.parts):
+        for number, part in enumerate(run.routed(routed)):
             table = part.selection.table
             self.tables.append(table)
             self.published.append((part.name, [table.body(i) for i in part.selection]))
-            self.asked.append((run.on_confirmed, number))
+            self.asked.append(partial(run.confirmed, number, part))
 
     # -------------------------------------------------------- what happens
 
@@ -142,8 +138,7 @@ class World:
         self.forwarders.carry_out(GROUP, LettersDue(((reason, last - first + 1),)))
 
     def answer(self, ok: bool = True, refused: list[int] | None = None) -> None:
-        told, number = self.asked.pop(0)
-        told(number, ok, refused)
+        self.asked.pop(0)(ok, refused)
 
     def applied(self) -> None:
         """The oldest proposal to settle is applied."""

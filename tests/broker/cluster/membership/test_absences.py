@@ -11,6 +11,7 @@ from broker.cluster.membership.clusters import begun, declare
 from broker.cluster.membership.test_incarnations import Nobody
 from broker.cluster.universe import Universe
 from warren_broker.access import requests
+from warren_broker.cluster.client.routed_runs import PublishedRun
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.commands import QueueIs
 from warren_machines.queue.commands import Checkout, Count, Get, Purge, StatReply
@@ -33,7 +34,7 @@ def universe() -> Iterator[Universe]:
     define(made, metadata.DeclareExchange("/", "fan", "fanout"))
     for name in ("q", "own", "transient", "deleting"):
         define(made, metadata.Bind("/", "fan", name, True, connection=5 if name == "own" else 0))
-    publish(made, "fan").confirmed()
+    publish(made, "fan").all_confirmed()
     yield made
     made.close()
 
@@ -56,7 +57,7 @@ def define(universe: Universe, command: Any) -> None:
     assert isinstance(answer, metadata.MetadataDone | metadata.BindingIs), answer
 
 
-class Published:
+class Published(PublishedRun):
     """What a publisher on node a hears."""
 
     def __init__(self, universe: Universe) -> None:
@@ -64,18 +65,21 @@ class Published:
         self.parts: int | None = None
         self.heard: dict[int, bool] = {}
 
-    def routed(self, parts: Any, kept: int) -> None:
-        self.parts = len(parts)
+    confirms = True
 
-    def told(self, part: int, ok: bool, refused: Any) -> None:
-        assert part not in self.heard, "a confirm that came twice"
-        self.heard[part] = ok
+    def routed(self, parts: Any) -> Any:
+        self.parts = len(parts)
+        return parts
+
+    def confirmed(self, number: int, part: Any, ok: bool, refused: Any) -> None:
+        assert number not in self.heard, "a confirm that came twice"
+        self.heard[number] = ok
 
     @property
     def complete(self) -> bool:
         return self.parts is not None and len(self.heard) == self.parts
 
-    def confirmed(self) -> bool:
+    def all_confirmed(self) -> bool:
         """Wait for every part; whether all have it."""
         self.universe.until(lambda: self.complete, "every part is answered")
         return all(self.heard.values())
@@ -88,9 +92,7 @@ def publish(universe: Universe, exchange: str, key: str = "", node: str = "a") -
     route = Route(exchange.encode(), key.encode(), False)
     table.append(route, b"\0\0", b"body", PRIORITY_DEFAULT, TTL_NONE, 0)
     one = universe.running[node]
-    one.loop.call_soon(
-        lambda: one.broker.publishing.publish("/", table, 0, 1, published.routed, published.told)
-    )
+    one.loop.call_soon(lambda: one.broker.publishing.publish("/", table, 0, 1, published))
     universe.step()
     return published
 
@@ -116,7 +118,7 @@ def for_one_step(universe: Universe, parts: int) -> None:
     """A publish is confirmed without waiting for anything but the quorum queue's majority."""
     published = publish(universe, "fan")
     began = universe.now
-    assert published.confirmed() and published.parts == parts
+    assert published.all_confirmed() and published.parts == parts
     assert universe.now - began < 500, universe.now - began
 
 
@@ -139,7 +141,7 @@ def test_what_is_under_way_to_them_is_not_waited_for(universe: Universe, leave: 
     assert not published.complete
     leave(universe, "c")
     universe.step()
-    assert published.confirmed() and published.parts == 4
+    assert published.all_confirmed() and published.parts == 4
     # Publishers would wait for what counts here.
     universe.until(lambda: not one.cluster.in_flight.size_bytes, "nothing is counted as under way")
 
@@ -246,7 +248,7 @@ def test_what_is_published_to_it_is_refused_and_the_other_queues_have_it(
     universe.kill("c")
     universe.step()
     published = publish(universe, "fan")
-    assert not published.confirmed() and sorted(published.heard.values()) == [False, True]
+    assert not published.all_confirmed() and sorted(published.heard.values()) == [False, True]
     assert ready(universe) == before + 1
 
 
@@ -277,7 +279,7 @@ def test_a_consumer_that_was_refused_meanwhile_keeps_no_message(
     monkeypatch.setattr(
         "warren_broker.cluster.client.uplink.COMMANDS_MAX", 1
     )  # each in its own entry
-    assert publish(universe, "", "lasting").confirmed()
+    assert publish(universe, "", "lasting").all_confirmed()
     answers: list[Any] = []
     consuming = universe.running["a"].broker.consuming
     queue = universe.running["a"].broker.definitions.state.queue("/", "lasting")
@@ -320,11 +322,11 @@ def test_it_is_there_again_with_its_node(universe: Universe, name: str) -> None:
     """A durable auto-delete queue, too, as it has had no consumer that would be its last."""
     at_c(universe, "ending", auto_delete=True, arguments={"x-queue-type": "classic"})
     universe.until(lambda: "ending" in names(universe), "a knows it")
-    assert publish(universe, "", name).confirmed()
+    assert publish(universe, "", name).all_confirmed()
     universe.kill("c")
     universe.until(lambda: "own" not in names(universe), "what ends with its process is deleted")
     refused = publish(universe, "", name)
-    assert refused.parts == 1 and not refused.confirmed()
+    assert refused.parts == 1 and not refused.all_confirmed()
     universe.start("c")
     universe.until(universe.ready, "c is back")
     universe.until(lambda: universe.running["a"].host.connected("c"), "a hears it")
