@@ -24,6 +24,7 @@ from warren_broker.clients10.consumers10 import Consumers10
 from warren_broker.clients10.link import Limits10
 from warren_broker.clients10.links10 import LINK_HANDLERS
 from warren_broker.clients10.views10 import VIEW_HANDLERS
+from warren_machines.queue.commands import Acknowledgement
 from warren_raft.runtime.net.stream import Stream
 from warren_wire import errors
 from warren_wire.admin.requests import Tag
@@ -277,6 +278,9 @@ class Client10(ProtocolClient):
         return bool(self._later)
 
     def _run(self, request: Any) -> None:
+        if isinstance(request, Acknowledgement):
+            self._consumers.acknowledge(request)
+            return
         handler = self._handlers.get(type(request))
         answer = self._answerer(request)
         if isinstance(request, connection_requests.Login):

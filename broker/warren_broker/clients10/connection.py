@@ -44,7 +44,7 @@ from warren_broker.clients10.receiver import BlocksLink
 from warren_broker.clients10.replies_link import RepliesLink
 from warren_broker.clients10.sender import PiecesLink
 from warren_machines.queue import commands
-from warren_wire.admin.requests import Tag, Token
+from warren_wire.admin.requests import Request, Tag, Token
 from warren_wire.amqp10.addresses import (
     AnonymousTarget,
     ExchangeTarget,
@@ -321,7 +321,7 @@ class Connection10:
 
     # -------------------------------------------------------------- for the links
 
-    def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
+    def ask(self, request: Request, on_answer: OnAnswer) -> None:
         """Make a request under a new token."""
         token, self._next_token = self._next_token, self._next_token + 1
         self._waiting[token] = on_answer

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from warren_machines.queue.commands import Acknowledgement
 from warren_wire.admin.requests import Request
 from warren_wire.amqp10.addresses import ClaimSource, StageTarget, ViewSource
 from warren_wire.amqp10.fetched import encode_runs
@@ -99,7 +100,8 @@ class ViewQueue(Request, frozen=True):
     max_bytes: int
 
 
-AnyRequest: TypeAlias = Request
+AnyRequest: TypeAlias = Request | Acknowledgement
+"""An acknowledgement is for a consumer's queue as it is, and has no answer."""
 
 # ------------------------------------------------------------------ answers
 

@@ -16,7 +16,6 @@ from warren_broker.clients10 import link_requests
 from warren_broker.clients10.connection import Connection10
 from warren_broker.cluster.client.relayed import draw_origin
 from warren_machines.queue import commands
-from warren_machines.queue.commands import Modify
 from warren_machines.queue.filters.filter_commands import NotYet
 from warren_wire import errors
 from warren_wire.arguments import ConsumeArguments
@@ -193,29 +192,11 @@ class Consumers10:
         told_drained = asker.guard(drained)
         self._broker.consuming.credit(command, told_drained if request.drain else None)
 
-    def settle(self, asker: Asker, request: link_requests.SettleMessages, answer: Answer) -> None:
-        """Pass on an outcome."""
-        ids = request.msg_ids
-        if request.outcome == "accepted":
-            self._counts.acknowledged(request.consumer, ids)
-            self._broker.consuming.acknowledge(commands.Settle(request.consumer, ids))
-        elif request.outcome == "released":
-            self._broker.consuming.acknowledge(commands.Return(request.consumer, ids, False))
-        else:
-            self._broker.consuming.acknowledge(commands.Discard(request.consumer, ids, True))
-
-    def modify(self, asker: Asker, request: link_requests.ModifyMessages, answer: Answer) -> None:
-        """Pass on a modified outcome."""
-        self._broker.consuming.acknowledge(
-            Modify(
-                request.consumer,
-                request.msg_ids,
-                request.failed,
-                request.undeliverable,
-                request.annotations,
-                request.ready_ms,
-            )
-        )
+    def acknowledge(self, command: commands.Acknowledgement) -> None:
+        """Pass on outcomes."""
+        if isinstance(command, commands.Settle):
+            self._counts.acknowledged(command.consumer, command.msg_ids)
+        self._broker.consuming.acknowledge(command)
 
     def end(self, asker: Asker, request: link_requests.EndConsumer, answer: Answer) -> None:
         """Remove a consumer."""
@@ -274,8 +255,6 @@ class Consumers10:
         return {
             link_requests.Consume: self.consume,
             link_requests.GrantCredit: self.credit,
-            link_requests.SettleMessages: self.settle,
-            link_requests.ModifyMessages: self.modify,
             link_requests.EndConsumer: self.end,
             link_requests.OpenReplies: self.open_replies,
             link_requests.CloseReplies: self.close_replies,

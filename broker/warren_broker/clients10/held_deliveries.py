@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from operator import itemgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 from warren_broker.clients10.connection_bounds import ConnectionBounds
 from warren_broker.clients10.connection_requests import AnyRequest
 from warren_broker.clients10.link_requests import (
     EndConsumer,
-    ModifyMessages,
-    Outcome,
     Ranges,
-    SettleMessages,
 )
+from warren_machines.queue import commands
 from warren_machines.queue.annotations import read_annotations
 from warren_wire.amqp10 import deliveries
 from warren_wire.amqp10.deliveries import ACCEPTED, REJECTED, RELEASED, Handle
 from warren_wire.amqp10.fields import encoded_value
 from warren_wire.amqp10.proton import Delivery
 
-_OUTCOMES: Final[dict[int, Outcome]] = {
-    ACCEPTED: "accepted",
-    REJECTED: "rejected",
-    RELEASED: "released",
+_Told: TypeAlias = Callable[[int, Ranges], commands.Acknowledgement]
+"""Makes the queue's command from the number of the consumer and those of the deliveries."""
+_released: Final = partial(commands.Return, failed=False)
+_OUTCOMES: Final[dict[int, _Told]] = {
+    ACCEPTED: commands.Settle,
+    REJECTED: partial(commands.Discard, failed=True),
+    RELEASED: _released,
 }
 _first: Final = itemgetter(0)
 Tell = Callable[[AnyRequest], None]
@@ -55,7 +57,7 @@ class HeldDeliveries:
         self.ended = False
         self._tell = tell
         self._bounds = bounds
-        self._outcomes: dict[Outcome, list[tuple[int, int]]] = {}
+        self._outcomes: dict[_Told, list[tuple[int, int]]] = {}
 
     def sent(self, tag: int, delivery: Handle) -> None:
         """Note a delivery that was sent."""
@@ -99,7 +101,7 @@ class HeldDeliveries:
         elif state == Delivery.MODIFIED:
             self._modify(tag, delivery)
         else:  # settled without an outcome: that of the source, released
-            noted = self._note(_OUTCOMES.get(int(state), "released"), tag - self.first_tag)
+            noted = self._note(_OUTCOMES.get(int(state), _released), tag - self.first_tag)
         if self.by_tag.pop(tag, None) is not None:
             self._bounds.unsettled -= 1
         self._tags.pop(deliveries.handle_of(delivery), None)
@@ -108,7 +110,7 @@ class HeldDeliveries:
         delivery.settle()
         return noted
 
-    def _note(self, outcome: Outcome, msg_id: int) -> bool:
+    def _note(self, outcome: _Told, msg_id: int) -> bool:
         ranges = self._outcomes.setdefault(outcome, [])
         if ranges and ranges[-1][1] + 1 == msg_id:
             ranges[-1] = (ranges[-1][0], msg_id)
@@ -123,7 +125,7 @@ class HeldDeliveries:
         self.flush()  # outcomes of one consumer stay in their order
         msg_id = tag - self.first_tag
         self._tell(
-            ModifyMessages(
+            commands.Modify(
                 self.consumer,
                 ((msg_id, msg_id),),
                 bool(remote.failed),
@@ -136,14 +138,14 @@ class HeldDeliveries:
     def flush(self) -> None:
         """Tell the queue the outcomes of this pass."""
         for outcome, ranges in self._outcomes.items():
-            self._tell(SettleMessages(self.consumer, outcome, tuple(sorted(ranges))))
+            self._tell(outcome(self.consumer, tuple(sorted(ranges))))
         self._outcomes = {}
 
     def give_back(self, msg_ids: Ranges) -> None:
         """Return messages that were not sent to the client."""
         if msg_ids:
             self.flush()
-            self._tell(SettleMessages(self.consumer, "released", msg_ids))
+            self._tell(_released(self.consumer, msg_ids))
 
     def release(self, msg_ids: Ranges) -> None:
         """Release deliveries that the queue has taken back, and wait for the client to settle them.

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from warren_broker.clients10.connection_bounds import ConnectionBounds, FetchedAhead
 from warren_broker.clients10.connection_requests import AnyRequest
-from warren_wire.admin.requests import Tag
+from warren_wire.admin.requests import Request, Tag
 from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
 from warren_wire.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
 from warren_wire.amqp10.deliveries import Frames, Handle
@@ -115,7 +115,7 @@ class LinkHost(Protocol):
     def flush_later(self, part: LinkPart) -> None:
         """Call the link's `flush` at the end of this pass."""
 
-    def ask(self, request: AnyRequest, on_answer: OnAnswer) -> None:
+    def ask(self, request: Request, on_answer: OnAnswer) -> None:
         """Make a request; `on_answer` gets the result, unless the connection ends first."""
 
     def overrun(self, what: str) -> None:

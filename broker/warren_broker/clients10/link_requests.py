@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from warren_machines.queue.commands import Pairs
 from warren_wire.admin.requests import Request
 from warren_wire.errors import Refusal
 from warren_wire.relay_names import RelayedName
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 """Closed ranges (first, last), ascending."""
-Outcome: TypeAlias = Literal["accepted", "rejected", "released"]
 
 
 class Consume(Request, frozen=True):
@@ -48,25 +46,6 @@ class GrantCredit(Request, frozen=True):
     delivered: int
     credit: int
     drain: bool = False
-
-
-class SettleMessages(Request, frozen=True):
-    """Tell the queue an outcome of messages. No answer."""
-
-    consumer: int
-    outcome: Outcome
-    msg_ids: Ranges
-
-
-class ModifyMessages(Request, frozen=True):
-    """Tell the queue the modified outcome of messages; see `queue.commands.Modify`. No answer."""
-
-    consumer: int
-    msg_ids: Ranges
-    failed: bool
-    undeliverable: bool
-    annotations: Pairs
-    ready_ms: int
 
 
 class EndConsumer(Request, frozen=True):

@@ -170,6 +170,9 @@ class Modify(QueueCommand, frozen=True, array_like=True, tag="modify"):
     ready_ms: int = 0
 
 
+Acknowledgement: TypeAlias = Settle | Return | Discard | Modify
+
+
 class Resume(QueueCommand, frozen=True, array_like=True, tag="resume"):
     """Send the deliveries from `next_msg_id` on again, after the uplink lost its leader."""
 

@@ -33,6 +33,7 @@ from warren_broker.clients10.filter_set import PROPERTIES_FILTER, SQL_FILTER
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire import errors
 from warren_wire.block.block import Block, encode
+from warren_wire.queue_values.command_base import QueueCommand
 
 CONSUMER = 7
 BLOCK = Block.decode(encode([b"late" * 5, b"x"], [b"", b""], (b"", b"q"), 4, None))
@@ -223,7 +224,8 @@ def carry_out(connection: Connection10, passes: int = 4, reads: bool = True) -> 
                 answer = link_requests.PublishOutcomes(accepted=accepted, last=True)
             elif isinstance(request, link_requests.GrantCredit):
                 answer = link_requests.CreditDrained(request.delivered)
-            connection.answer(request.token, answer or errors.NotFound("no"))
+            if not isinstance(request, QueueCommand):
+                connection.answer(request.token, answer or errors.NotFound("no"))
             if isinstance(request, link_requests.Consume):
                 connection.deliver(CONSUMER, RUN, BLOCK)
         if reads:

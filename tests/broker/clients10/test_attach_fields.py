@@ -20,8 +20,8 @@ from tests.broker.clients10.test_links import (
     opened,
     received,
 )
-from warren_broker.clients10 import link_requests as asks
 from warren_broker.clients10.connection import Connection10
+from warren_machines.queue import commands
 
 NULL = b"\x40"
 SYMBOL = 0xA3
@@ -171,7 +171,5 @@ def test_an_outcome_of_a_consumer_that_settles_second_is_settled_by_the_broker()
     ((delivery, _),) = received(receiver)
     delivery.update(Delivery.ACCEPTED)
     client.turn()
-    assert asked(client, asks.SettleMessages) == [
-        asks.SettleMessages(CONSUMER, "accepted", ((0, 0),))
-    ]
+    assert asked(client, commands.Settle) == [commands.Settle(CONSUMER, ((0, 0),))]
     assert delivery.settled and delivery.remote_state == Delivery.ACCEPTED

@@ -13,6 +13,7 @@ from proton import Delivery, Link, Message, symbol
 from tests.broker.clients10.test_connection import Client
 from tests.broker.clients10.test_links import (
     CONSUMER,
+    OUTCOMES,
     asked,
     consumer,
     deliver,
@@ -22,6 +23,7 @@ from tests.broker.clients10.test_links import (
     sent,
 )
 from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue import commands
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire import errors
 from warren_wire.block.block import Block, encode
@@ -193,7 +195,7 @@ def test_nothing_of_a_consumer_is_touched_after_its_end(end: End) -> None:
     client.connection.missed(CONSUMER, 20)
     if end is not free_connection:
         deliver(client, [b"late"], first_id=9)
-    settled = [r for r in asked(client, asks.SettleMessages) if r.outcome == "accepted"]
+    settled = asked(client, commands.Settle)
     assert [request.msg_ids for request in settled] == [((0, 2),)]
 
 
@@ -223,9 +225,9 @@ def test_outcomes_in_any_order_reach_the_queue_once(seed: int) -> None:
             client.turn(1)
     client.turn()
     found: dict[str, set[int]] = {}
-    for request in asked(client, asks.SettleMessages) + asked(client, asks.ModifyMessages):
-        for first, last in request.msg_ids:
-            ids = found.setdefault(getattr(request, "outcome", "modified"), set())
+    for outcome, kind in OUTCOMES.items():
+        for first, last in [ids for request in asked(client, kind) for ids in request.msg_ids]:
+            ids = found.setdefault(outcome, set())
             assert not ids & set(range(first, last + 1))
             ids |= set(range(first, last + 1))
     assert found == expected
@@ -238,7 +240,7 @@ def test_settled_deliveries_are_not_held() -> None:
     assert all(each.settled for each, _ in received(receiver))
     client.session.close()
     client.turn()
-    assert not asked(client, asks.SettleMessages)
+    assert not asked(client, *OUTCOMES.values())
 
 
 def test_a_run_of_messages_is_what_each_appended_alone_is() -> None:
@@ -384,5 +386,5 @@ def test_an_outcome_that_is_said_twice_in_a_pass_is_taken_once(overdue: bool) ->
         pieces += map(bytes, client.engine.output(1 << 20))
     client.connection.receive(b"".join(pieces))
     client.turn()
-    told = [request.msg_ids for request in asked(client, asks.SettleMessages)]
+    told = [request.msg_ids for request in asked(client, commands.Settle)]
     assert told == ([] if overdue else [((0, 1),)])

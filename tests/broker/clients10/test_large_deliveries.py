@@ -11,6 +11,7 @@ from tests.broker.clients10.test_connection import Client, new
 from tests.broker.clients10.test_links import asked, received
 from tests.broker.clients10.test_send_ahead import resident_bytes
 from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue import commands
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire.amqp10.engine import CLIENT_FRAME_SIZE, UNTAKEN_BYTES_MAX
 from warren_wire.amqp10.proton import lib
@@ -85,7 +86,7 @@ def test_messages_of_all_sizes_come_whole_and_in_order(window: int, settled: boo
         delivery.update(delivery.ACCEPTED)
         delivery.settle()
     client.turn()
-    settles = asked(client, asks.SettleMessages)
+    settles = asked(client, commands.Settle)
     assert settled or [each.msg_ids for each in settles] == [((0, len(sizes) - 1),)]
 
 

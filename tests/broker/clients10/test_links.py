@@ -12,6 +12,7 @@ from proton import Delivery, Link, Message, symbol
 
 from tests.broker.clients10.test_connection import Client, new, send
 from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue import commands
 from warren_machines.queue.annotations import ANNOTATIONS_BYTES_MAX
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire import errors
@@ -31,10 +32,19 @@ def opened(**limits: int) -> Client:
     return client
 
 
-def asked(client: Client, kind: type) -> list[Any]:
-    """The requests of a kind since the last call."""
-    found = [request for request in client.requests if type(request) is kind]
-    client.requests = [request for request in client.requests if type(request) is not kind]
+OUTCOMES = {
+    "accepted": commands.Settle,
+    "rejected": commands.Discard,
+    "released": commands.Return,
+    "modified": commands.Modify,
+}
+"""What the queue is told by each outcome."""
+
+
+def asked(client: Client, *kinds: type) -> list[Any]:
+    """The requests of these kinds since the last call."""
+    found = [request for request in client.requests if type(request) in kinds]
+    client.requests = [request for request in client.requests if type(request) not in kinds]
     return found
 
 
@@ -256,8 +266,8 @@ def test_outcomes_of_one_pass_go_to_the_queue_together(
         if settled:
             delivery.settle()
     client.turn()
-    (request,) = asked(client, asks.SettleMessages)
-    assert (request.consumer, request.outcome) == (CONSUMER, outcome)
+    (request,) = asked(client, *OUTCOMES.values())
+    assert (type(request), request.consumer) == (OUTCOMES[outcome], CONSUMER)
     assert request.msg_ids == ((0, 1), (3, 3))
     if not settled:
         assert found[0].settled and found[0].remote_state == state
@@ -269,7 +279,7 @@ def test_what_is_settled_without_an_outcome_is_released() -> None:
     deliver(client, [b"a"])
     received(receiver)[0][0].settle()
     client.turn()
-    assert asked(client, asks.SettleMessages)[0].outcome == "released"
+    assert asked(client, commands.Return) == [commands.Return(CONSUMER, ((0, 0),), False)]
 
 
 def modify(client: Client, receiver: Any, annotations: Any, **flags: bool) -> None:
@@ -288,8 +298,8 @@ def test_a_modified_outcome_carries_flags_annotations_and_time() -> None:
     receiver = consumer(client)
     said = {symbol("x-opt-delivery-time"): 1234567890123, symbol("x-opt-why"): "busy"}
     modify(client, receiver, said, failed=True, undeliverable=True)
-    (request,) = asked(client, asks.ModifyMessages)
-    assert (request.msg_ids, request.failed, request.undeliverable) == (((0, 0),), True, True)
+    (request,) = asked(client, commands.Modify)
+    assert (request.msg_ids, request.failed, request.discard) == (((0, 0),), True, True)
     assert request.ready_ms == 1234567890123
     decoded = [(key, msgspec.msgpack.decode(value)) for key, value in request.annotations]
     assert decoded == [("x-opt-delivery-time", 1234567890123), ("x-opt-why", "busy")]
@@ -308,7 +318,7 @@ def test_annotations_that_cannot_be_kept_end_the_link(annotations: Any, text: st
     modify(client, receiver, annotations)
     assert receiver.remote_condition.name == "amqp:invalid-field"
     assert text in receiver.remote_condition.description
-    assert not asked(client, asks.ModifyMessages)
+    assert not asked(client, commands.Modify)
     assert asked(client, asks.EndConsumer) == [asks.EndConsumer(CONSUMER, False)]
 
 
@@ -339,7 +349,7 @@ def test_what_is_held_returns_when_the_link_ends(end: Any, failed: bool) -> None
     delivery.settle()
     end(client, receiver)
     client.turn()
-    assert [type(r) for r in client.requests][-2:] == [asks.SettleMessages, asks.EndConsumer]
+    assert [type(r) for r in client.requests][-2:] == [commands.Settle, asks.EndConsumer]
     assert asked(client, asks.EndConsumer) == [asks.EndConsumer(CONSUMER, failed)]
     client.connection.deliver(CONSUMER, Run(9, 1, 0, 0), LATE)
     assert not client.connection.consumers

@@ -33,8 +33,17 @@ from proton import (
 
 from tests.broker.clients10.test_attach_fields import BROKEN, array, frame, listed
 from tests.broker.clients10.test_connection import Client
-from tests.broker.clients10.test_links import asked, consumer, deliver, modify, opened, received
+from tests.broker.clients10.test_links import (
+    OUTCOMES,
+    asked,
+    consumer,
+    deliver,
+    modify,
+    opened,
+    received,
+)
 from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue import commands
 from warren_machines.queue.annotations import (
     ANNOTATIONS_BYTES_MAX,
     DELIVERY_TIME,
@@ -224,7 +233,7 @@ def test_a_modified_message_is_delivered_with_lists_maps_and_arrays() -> None:
     receiver = consumer(client)
     said = {symbol(f"x-opt-{number}"): value for number, value in enumerate(TYPED)}
     modify(client, receiver, said, failed=True)
-    (request,) = asked(client, asks.ModifyMessages)
+    (request,) = asked(client, commands.Modify)
     assert not receiver.state & receiver.REMOTE_CLOSED
     deliver(client, [b"a"], 1, acquired_count=1, annotations=((1, request.annotations),))
     ((_, message),) = received(receiver)
@@ -281,7 +290,7 @@ def test_every_constructor_comes_back_as_it_came() -> None:
     consumer(client)
     deliver(client, [b"a"])
     outcome(client, EVERY)
-    (request,) = asked(client, asks.ModifyMessages)
+    (request,) = asked(client, commands.Modify)
     ((_, packed),) = request.annotations
     assert encoded_annotation(packed) == EVERY
 
@@ -294,7 +303,7 @@ def test_values_may_be_nested(value: bytes) -> None:
     consumer(client)
     deliver(client, [b"a"])
     outcome(client, value)
-    (request,) = asked(client, asks.ModifyMessages)
+    (request,) = asked(client, commands.Modify)
     assert len(request.annotations) == 1
 
 
@@ -320,5 +329,5 @@ def test_values_that_cannot_be_kept_end_the_link_and_return_the_message(value: b
     deliver(client, [b"a"])
     outcome(client, value)
     assert receiver.remote_condition.name == "amqp:decode-error"
-    assert not asked(client, asks.ModifyMessages) and not asked(client, asks.SettleMessages)
+    assert not asked(client, *OUTCOMES.values())
     assert asked(client, asks.EndConsumer) == [asks.EndConsumer(7, False)]

@@ -9,6 +9,7 @@ from proton import Delivery, Message, symbol
 
 from tests.broker.clients10.test_links import CONSUMER, asked, consumer, opened, received
 from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue import commands
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire.amqp10.deliveries import begin, handle_of, tag_of
 from warren_wire.block.block import Block, encode
@@ -35,7 +36,7 @@ def test_a_relay_s_deliveries_have_their_names_in_the_tags() -> None:
     delivery.local.failed = True
     delivery.update(Delivery.MODIFIED)
     client.turn()
-    (modified,) = asked(client, asks.ModifyMessages)
+    (modified,) = asked(client, commands.Modify)
     assert modified.msg_ids == ((1, 1),), "an outcome with fields finds its delivery"
 
 

@@ -8,8 +8,17 @@ import pytest
 from proton import Delivery
 
 from tests.broker.clients10.test_connection import Client
-from tests.broker.clients10.test_links import CONSUMER, asked, consumer, deliver, opened, received
+from tests.broker.clients10.test_links import (
+    CONSUMER,
+    OUTCOMES,
+    asked,
+    consumer,
+    deliver,
+    opened,
+    received,
+)
 from warren_broker.clients10 import link_requests as asks
+from warren_machines.queue import commands
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire import errors
 from warren_wire.block.block import Block, encode
@@ -70,11 +79,11 @@ def test_nothing_is_given_before_all_that_was_released_is_settled() -> None:
     assert not asked(client, asks.GrantCredit)
     settle(client, held[1], Delivery.RELEASED)
     assert asked(client, asks.GrantCredit) == [asks.GrantCredit(NEXT, 0, 97)]
-    assert not asked(client, asks.SettleMessages), "they are in the queue again"
+    assert not asked(client, *OUTCOMES.values()), "they are in the queue again"
     assert not asked(client, asks.EndConsumer), "the client holds the third"
     settle(client, held[2])
-    (accepted,) = asked(client, asks.SettleMessages)
-    assert accepted == asks.SettleMessages(CONSUMER, "accepted", ((2, 2),))
+    (accepted,) = asked(client, *OUTCOMES.values())
+    assert accepted == commands.Settle(CONSUMER, ((2, 2),))
     assert asked(client, asks.EndConsumer) == [asks.EndConsumer(CONSUMER, False)]
 
 
@@ -83,7 +92,7 @@ def test_an_outcome_that_comes_too_late_changes_nothing(state: int) -> None:
     client, _, (late,) = holding(b"a")
     time_out(client, (0, 0))
     settle(client, late, state)
-    assert not asked(client, asks.SettleMessages) and not asked(client, asks.ModifyMessages)
+    assert not asked(client, *OUTCOMES.values())
     assert asked(client, asks.GrantCredit) == [asks.GrantCredit(NEXT, 0, 99)]
 
 
@@ -99,9 +108,9 @@ def test_messages_of_the_new_consumer_have_tags_of_their_own() -> None:
     assert len({str(each.tag) for each in (*held, third, fourth)}) == 4
     settle(client, held[1])
     settle(client, fourth)
-    assert asked(client, asks.SettleMessages) == [
-        asks.SettleMessages(CONSUMER, "accepted", ((1, 1),)),
-        asks.SettleMessages(NEXT, "accepted", ((1, 1),)),
+    assert asked(client, *OUTCOMES.values()) == [
+        commands.Settle(CONSUMER, ((1, 1),)),
+        commands.Settle(NEXT, ((1, 1),)),
     ]
 
 
@@ -142,9 +151,7 @@ def test_what_was_not_sent_yet_goes_back() -> None:
     client.answers[asks.Consume] = asks.Consuming(NEXT)
     client.requests.clear()
     time_out(client, (0, 0))
-    assert asked(client, asks.SettleMessages) == [
-        asks.SettleMessages(CONSUMER, "released", ((1, 2),))
-    ]
+    assert asked(client, *OUTCOMES.values()) == [commands.Return(CONSUMER, ((1, 2),), False)]
     ((first, _),) = received(receiver)
     settle(client, first, Delivery.RELEASED)
     assert not received(receiver)
@@ -160,13 +167,9 @@ def test_what_comes_for_a_consumer_that_has_timed_out_goes_back() -> None:
     client.connection.deliver(CONSUMER, Run(2, 9, 0, 0), block_of(b"late"))
     client.turn()
     assert not received(receiver)
-    assert asked(client, asks.SettleMessages) == [
-        asks.SettleMessages(CONSUMER, "released", ((2, 2),))
-    ]
+    assert asked(client, *OUTCOMES.values()) == [commands.Return(CONSUMER, ((2, 2),), False)]
     settle(client, held[1])
-    assert asked(client, asks.SettleMessages) == [
-        asks.SettleMessages(CONSUMER, "accepted", ((1, 1),))
-    ]
+    assert asked(client, *OUTCOMES.values()) == [commands.Settle(CONSUMER, ((1, 1),))]
 
 
 def test_all_is_given_back_when_it_is_not_known_what_is_overdue() -> None:
@@ -177,7 +180,7 @@ def test_all_is_given_back_when_it_is_not_known_what_is_overdue() -> None:
     for each in held:
         settle(client, each, Delivery.RELEASED)
     assert asked(client, asks.GrantCredit) == [asks.GrantCredit(NEXT, 0, 98)]
-    assert not asked(client, asks.EndConsumer) and not asked(client, asks.SettleMessages)
+    assert not asked(client, asks.EndConsumer) and not asked(client, *OUTCOMES.values())
 
 
 def test_a_drain_meanwhile_is_answered() -> None:

@@ -8,12 +8,7 @@ from typing import TypeAlias
 import msgspec
 
 from warren_broker.access import requests
-from warren_broker.cluster.client.queue_client import (
-    Acknowledgement,
-    GroupClient,
-    LocalConsumer,
-    Receiver,
-)
+from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer, Receiver
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.uplink import OnReply
 from warren_machines.metadata.records import QueueRecord
@@ -165,7 +160,7 @@ class Consumers:
         if client is not None:
             client.command(command, on_reply)
 
-    def acknowledge(self, command: Acknowledgement, late: bool = False) -> None:
+    def acknowledge(self, command: commands.Acknowledgement, late: bool = False) -> None:
         """Pass on a consumer's acknowledgements; late: see `GroupClient.acknowledge`."""
         client = self._client(command.consumer)
         if client is not None:

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from warren_broker.cluster.client.uplink import OnReply, Sent, Uplink
 from warren_machines.queue.commands import (
+    Acknowledgement,
     Cancel,
     Delivery,
-    Discard,
-    Modify,
     MsgIds,
     Resume,
     Resumed,
     Return,
-    Settle,
     rest_of,
 )
 from warren_machines.queue.effects import ActiveIs, CancelConsumer
@@ -39,8 +37,6 @@ ACK_WAIT_MS = 10
 
 MSG_ID_MAX = (1 << 63) - 1
 """No delivery has a higher number: a range up to it is all from its beginning on."""
-
-Acknowledgement: TypeAlias = Settle | Return | Discard | Modify
 
 
 class Carrier(Protocol):
