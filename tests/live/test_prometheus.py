@@ -23,7 +23,8 @@ from live.conftest import eventually
 from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster
-from warren_broker.metrics.endpoint import CONNECTION_S_MAX, SCRAPERS_PER_ADDRESS_MAX
+from warren_broker.http.bounded_connection import HEADERS_S
+from warren_broker.metrics.endpoint import SCRAPERS_PER_ADDRESS_MAX
 
 pytestmark = pytest.mark.live
 
@@ -414,7 +415,7 @@ def test_what_is_no_scrape_is_answered_and_harms_nothing(cluster: LocalCluster) 
         eventually(lambda: ended() >= 40 - SCRAPERS_PER_ADDRESS_MAX, "threads are bounded")
         threading.Event().wait(0.2)  # for what must not end
         left = 40 - ended()
-        assert left == SCRAPERS_PER_ADDRESS_MAX or time.monotonic() > begun + CONNECTION_S_MAX
+        assert left == SCRAPERS_PER_ADDRESS_MAX or time.monotonic() > begun + HEADERS_S
         with socket.socket() as other:
             other.bind(("127.0.0.2", 0))
             other.connect(address(cluster, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Final
 
 import h11
@@ -10,8 +11,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from warren_broker.http.doors import HttpNewcomer
+from warren_broker.http.doors import HTTP_WAIT_MS, HttpDoors, HttpNewcomer
 from warren_broker.http.replies import closing_answer
+from warren_raft.address_shares import AddressShares
 
 CLOSE_HEADER: Final = (b"connection", b"close")
 HEADERS_BYTES_MAX: Final = 32 * 1024
@@ -116,3 +118,25 @@ class BoundedConnection(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(closing_answer(status, error, reason))
         self.transport.close()
+
+
+def doors_of(
+    application: Any, what: str, shares: AddressShares[Any], wait_ms: int = HTTP_WAIT_MS
+) -> HttpDoors:
+    """Return doors to an ASGI application, which answers their connections; see `HttpDoors`."""
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # lines that any client could provoke
+    config = Config(
+        application,
+        lifespan="off",
+        interface="asgi3",
+        ws="none",
+        http="h11",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=IDLE_S,
+        h11_max_incomplete_event_size=HEADERS_BYTES_MAX,
+    )
+    config.load()
+    state = ServerState()
+    state.default_headers = [(b"server", b"Warren")]
+    return HttpDoors(lambda one: BoundedConnection(one, config, state), what, shares, wait_ms)

@@ -18,6 +18,7 @@ from warren_raft.address_shares import AddressShares
 from warren_raft.runtime.address_turns import AddressTurns
 from warren_wire.tls.certificates import WatchedFiles
 
+HTTP_BACKLOG: Final = 128
 HTTP_CONNECTIONS_MAX: Final = 512
 HTTP_STRANGERS_MAX: Final = 256
 """Connections before a login; the others are kept for clients that have logged in."""
@@ -109,24 +110,38 @@ class HttpNewcomer:
         self._doors.ended(self)
 
 
-class HttpDoors:
-    """Accepts connections; `make` returns the protocol of one that is served."""
+def listening_socket(what: str, ip: str, port: int) -> socket.socket:
+    """Return a listening socket; raises OSError with the address. what: the setting's table."""
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((ip, port))
+        made.listen(HTTP_BACKLOG)
+    except OSError as error:
+        made.close()
+        said = f"{what}: cannot listen on {ip}:{port}: {error.strerror}"
+        raise OSError(error.errno, said) from error
+    return made
 
-    def __init__(self, make: Callable[[HttpNewcomer], Any], share: int) -> None:
+
+class HttpDoors:
+    """Accepts connections; `make` returns the protocol of one that is served.
+
+    what     names those without a login, which have these shares, in the log
+    wait_ms  how long one waits for a place
+    """
+
+    def __init__(
+        self,
+        make: Callable[[HttpNewcomer], Any],
+        what: str,
+        shares: AddressShares[Any],
+        wait_ms: int = HTTP_WAIT_MS,
+    ) -> None:
         self.make = make
         turns = AsyncioTurns()
-        self.turns = AddressTurns(
-            "HTTP connections before their login",
-            turns,
-            turns,
-            AddressShares(
-                min(share, HTTP_STRANGERS_MAX),
-                HTTP_STRANGERS_MAX,
-                HTTP_WAITING_MAX,
-                HTTP_PATIENCE_MS,
-            ),
-            HTTP_WAIT_MS,
-        )
+        self.turns = AddressTurns(what, turns, turns, shares, wait_ms)
         self._known = 0
 
     def listen(self, sock: socket.socket, certificates: Certificates | None) -> None:
@@ -169,6 +184,12 @@ class HttpDoors:
             self._known -= 1
             self.turns.limit(HTTP_CONNECTIONS_MAX - self._known)
         self.turns.end(newcomer)
+
+
+def stranger_shares(share: int) -> AddressShares[Any]:
+    """Return the shares of connections before a login; share: of one address."""
+    most = HTTP_STRANGERS_MAX
+    return AddressShares(min(share, most), most, HTTP_WAITING_MAX, HTTP_PATIENCE_MS)
 
 
 def refuse(sock: socket.socket, context: ssl.SSLContext | None, reason: str) -> None:

@@ -22,6 +22,7 @@ from warren_broker.clients.connection_faults import guarded_call
 from warren_broker.clients.login import check_login, name_of
 from warren_broker.config import NodeConfig
 from warren_broker.counting.counters import HTTP_LABEL
+from warren_broker.http.doors import listening_socket
 from warren_broker.http.frames import (
     HIDDEN_CONDITION,
     REPORT,
@@ -42,7 +43,6 @@ from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
 API_WORKER: Final = "warren_broker.http.worker"
-HTTP_BACKLOG: Final = 128
 API_RESTART_MS: Final = 500
 API_RESTART_MS_MAX: Final = 60_000
 STEADY_MS: Final = 30_000
@@ -155,7 +155,7 @@ class HttpApi:
         self._sockets: list[socket.socket] = []
         try:
             for port in self._ports:
-                self._sockets.append(_listening(port.ip, port.port))
+                self._sockets.append(listening_socket("management", port.ip, port.port))
         except OSError:
             self._close_sockets()
             raise
@@ -264,18 +264,3 @@ def _reply(process: WorkerProcess | None, reply: NodeReply) -> None:
             NodeReply(reply.number, 500, f"the answer cannot be encoded: {error}", "internal")
         )
     process.send(data)
-
-
-def _listening(ip: str, port: int) -> socket.socket:
-    """Return a listening socket; raises OSError with the address."""
-    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((ip, port))
-        made.listen(HTTP_BACKLOG)
-    except OSError as error:
-        made.close()
-        said = f"management: cannot listen on {ip}:{port}: {error.strerror}"
-        raise OSError(error.errno, said) from error
-    return made

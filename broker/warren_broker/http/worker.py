@@ -14,12 +14,9 @@ import socket
 import sys
 from typing import Final
 
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
 from warren_broker.http.application import HttpApplication
-from warren_broker.http.bounded_connection import HEADERS_BYTES_MAX, IDLE_S, BoundedConnection
-from warren_broker.http.doors import HttpDoors
+from warren_broker.http.bounded_connection import doors_of
+from warren_broker.http.doors import HttpDoors, stranger_shares
 from warren_broker.http.node_link import NodeLink, end
 from warren_broker.settings.http_settings import HttpSsl, ManagementSettings
 from warren_wire.errors import FrameError
@@ -39,25 +36,9 @@ async def serve(node: socket.socket) -> None:
     except (EOFError, ConnectionError, FrameError):
         return
     application = HttpApplication(link, link.job)
-    config = Config(
-        application,
-        lifespan="off",
-        interface="asgi3",
-        ws="none",
-        http="h11",
-        log_config=None,
-        access_log=False,
-        timeout_keep_alive=IDLE_S,
-        h11_max_incomplete_event_size=HEADERS_BYTES_MAX,
-    )
-    config.load()
     settings = ManagementSettings.model_validate(link.job.settings)
-    state = ServerState()
-    state.default_headers = [(b"server", b"Warren")]
-    doors = HttpDoors(
-        lambda newcomer: BoundedConnection(newcomer, config, state),
-        settings.http.unauthenticated_per_address_max,
-    )
+    shares = stranger_shares(settings.http.unauthenticated_per_address_max)
+    doors = doors_of(application, "HTTP connections before their login", shares)
     reporting = asyncio.ensure_future(_report(link, doors, application))
     for port, fd in zip(settings.ports(), link.job.sockets, strict=True):
         certificates = None
@@ -89,8 +70,7 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    for name in ("uvicorn", "pika"):  # lines that any client could provoke
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("pika").setLevel(logging.CRITICAL)  # lines that any client could provoke
     pika_properties.install()
     os.nice(API_NICENESS)
     asyncio.run(_until_the_end(socket.socket(fileno=int(arguments[0]))))

@@ -1,19 +1,16 @@
-"""The HTTP endpoint that Prometheus scrapes, on threads of its own."""
+"""The HTTP endpoint that Prometheus scrapes, on a thread of its own."""
 
 from __future__ import annotations
 
-import ipaddress
+import asyncio
 import logging
-import socket
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as GatherTimeout
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -23,6 +20,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from warren_broker.broker.broker import Broker
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.config import NodeConfig
+from warren_broker.http.bounded_connection import doors_of
+from warren_broker.http.doors import listening_socket
 from warren_broker.metrics import exposition
 from warren_broker.metrics.exposition import MEMORY_BREAKDOWN, ScrapeView
 from warren_broker.metrics.readings import Gathering, NodeReading
@@ -32,13 +31,13 @@ from warren_raft.runtime.loop import Loop
 
 log = logging.getLogger(__name__)
 SCRAPERS_MAX = 16
-"""Connections at once, one thread each."""
+"""Connections at once."""
 SCRAPERS_PER_ADDRESS_MAX = 8
 SCRAPE_PATIENCE_MS = 6_000
-"""How long a connection keeps its place when another one needs it: longer than a scrape takes. One
-that needs a place and gets none is closed at once."""
-CONNECTION_S_MAX = 15.0
-"""A connection is closed after this time, whatever it does."""
+"""How long a connection keeps its place when another one needs it: longer than a scrape takes."""
+SCRAPE_WAIT_MS = 0
+"""One that needs a place and gets none is closed at once."""
+PLAIN_TEXT = "text/plain"
 GATHER_S_MAX = 5.0
 """A scrape is refused when the loop has not answered by then, or scrapes before it are not done."""
 SCRAPE_PARAMETERS_MAX = 100
@@ -84,145 +83,67 @@ class Metrics:
             raise NotReadable("the node is busy, starts or stops") from error
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = SCRAPERS_MAX
+class ScrapeApplication:
+    """Answers requests of an HTTP server (ASGI), each on a connection of its own."""
 
-    def __init__(self, address: tuple[str, int], handler: Callable[..., Any]) -> None:
-        if ipaddress.ip_address(address[0]).version == 6:
-            self.address_family = socket.AF_INET6
-        # A connection that has lost its place still has its thread for a moment.
-        self._free = threading.BoundedSemaphore(2 * SCRAPERS_MAX)
-        self._lock = threading.Lock()
-        self._places: AddressShares[socket.socket] = AddressShares(
-            SCRAPERS_PER_ADDRESS_MAX, SCRAPERS_MAX, 1, SCRAPE_PATIENCE_MS
-        )
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """Bind, without the name look-up of the standard library, which may take seconds."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection on a thread of its own, if it can have a place.
-
-        Where no thread can be started, the caller ends the connection (`handle_error`).
-        """
-        if not self._enter(request, str(client_address[0])):
-            log.warning(
-                "metrics: %s refused, %d connections, of which one address may have %d",
-                client_address,
-                self._places.held,
-                SCRAPERS_PER_ADDRESS_MAX,
-            )
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._leave(request)  # which the thread would have done
-            raise
-
-    def _enter(self, request: socket.socket, host: str) -> bool:
-        """Return whether a connection has a place; what has one for too long may lose it."""
-        if not self._free.acquire(blocking=False):
-            return False
-        now_ms = int(time.monotonic() * 1000)
-        with self._lock:
-            self._places.tick(now_ms, 0)
-            self._places.wait(request, host, now_ms)
-            started = self._places.start(now_ms)
-            if started is None:
-                self._places.end(request)
-        if started is None:
-            self._free.release()
-            return False
-        if started.evicted is not None:
-            _cut(started.evicted)
-        return True
-
-    def _leave(self, request: socket.socket) -> None:
-        with self._lock:
-            self._places.end(request)
-        self._free.release()
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection for at most CONNECTION_S_MAX."""
-        try:
-            self._serve(request, client_address)
-        finally:
-            self._leave(request)
-
-    def _serve(self, request: Any, client_address: Any) -> None:
-        limit = threading.Timer(CONNECTION_S_MAX, _cut, (request,))
-        limit.daemon = True
-        try:
-            limit.start()
-        except RuntimeError:  # no thread can be started: a connection without a limit is not served
-            log.warning("metrics: %s refused, no thread can be started", client_address)
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            limit.cancel()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what ended a connection, or that no thread could be started for it."""
-        log.info("metrics: the connection of %s ended", client_address, exc_info=True)
-
-
-def _cut(request: socket.socket) -> None:
-    try:
-        request.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # it is closed
-
-
-class _Handler(BaseHTTPRequestHandler):
-    """A request; its line and headers are bounded by the standard library."""
-
-    timeout = CONNECTION_S_MAX
-    server_version = "Warren"
-    sys_version = ""
-
-    def __init__(self, metrics: Metrics, paths: dict[str, ScrapeView], *arguments: Any) -> None:
+    def __init__(self, metrics: Metrics, paths: dict[str, ScrapeView]) -> None:
         self._metrics = metrics
         self._paths = paths
-        super().__init__(*arguments)
 
-    def do_GET(self) -> None:
-        """Answer with the metrics of the path."""
-        path, _, query = self.path.partition("?")
-        view = self._paths.get(path.rstrip("/"))
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request."""
+        try:
+            status, body, kind = await self._answer(scope)
+        except Exception:  # the rim of this thread: one scrape ends
+            log.exception("metrics: a scrape failed")
+            status, body, kind = (
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                b"a fault of the node\n",
+                PLAIN_TEXT,
+            )
+        headers = {
+            "content-type": kind,
+            "content-length": str(len(body)),
+            "connection": "close",
+        }
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": int(status), "headers": encoded})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, scope: Any) -> tuple[HTTPStatus, bytes, str]:
+        """Return status, body and content type."""
+        if scope["method"] != "GET":
+            return HTTPStatus.NOT_IMPLEMENTED, b"only GET\n", PLAIN_TEXT
+        view = self._paths.get(scope["path"].rstrip("/"))
         if view is None:
             known = " and ".join(self._paths)
-            self._answer(HTTPStatus.NOT_FOUND, f"not found; there is {known}\n".encode())
-            return
+            return HTTPStatus.NOT_FOUND, f"not found; there is {known}\n".encode(), PLAIN_TEXT
         try:
-            body = self._metrics.text(view if view.groups is None else asked(view, query))
+            if view.groups is not None:
+                view = asked(view, scope["query_string"].decode("latin-1"))
+            body = await _on_thread(partial(self._metrics.text, view))
         except ValueError as error:
-            self._answer(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
-            return
+            return HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), PLAIN_TEXT
         except NotReadable as error:
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"not now: {error}\n".encode())
-            return
-        self._answer(HTTPStatus.OK, body, CONTENT_TYPE_PLAIN_0_0_4)
+            return HTTPStatus.SERVICE_UNAVAILABLE, f"not now: {error}\n".encode(), PLAIN_TEXT
+        return HTTPStatus.OK, body, CONTENT_TYPE_PLAIN_0_0_4
 
-    def _answer(self, status: HTTPStatus, body: bytes, kind: str = "text/plain") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Log a request at the level DEBUG."""
-        log.debug("metrics: %s %s", self.client_address, format % arguments)
+async def _on_thread(work: Callable[[], bytes]) -> bytes:
+    """Return what is made on a thread, for which the end of the process does not wait."""
+    made: Future[bytes] = Future()
+
+    def make() -> None:
+        try:
+            made.set_result(work())
+        except Exception as error:  # passed on
+            made.set_exception(error)
+
+    try:
+        threading.Thread(target=make, name="scrape", daemon=True).start()
+    except RuntimeError as error:
+        raise NotReadable("no thread can be started") from error
+    return await asyncio.wrap_future(made)
 
 
 def asked(view: ScrapeView, query: str) -> ScrapeView:
@@ -236,14 +157,13 @@ def asked(view: ScrapeView, query: str) -> ScrapeView:
 
 
 class MetricsEndpoint:
-    """The listening endpoint of a node."""
+    """The listening endpoint of a node, on a thread with an event loop of its own."""
 
     def __init__(
         self, loop: Loop, broker: Broker, alarms: ResourceAlarms, settings: NodeConfig
     ) -> None:
         """Listen; raises OSError with the address."""
         wanted = settings.prometheus
-        address = (wanted.tcp.ip, wanted.tcp.port)
         whole = "per-object" if wanted.return_per_object_metrics else "aggregated"
         paths = {
             wanted.path: ScrapeView(whole, wanted.return_per_object_metrics),
@@ -251,20 +171,31 @@ class MetricsEndpoint:
             f"{wanted.path}/detailed": ScrapeView("detailed", True, groups=()),
             f"{wanted.path}/{MEMORY_BREAKDOWN}": ScrapeView(MEMORY_BREAKDOWN, False),
         }
-        metrics = Metrics(loop, broker, alarms, settings)
-        try:
-            self._server = _Server(address, partial(_Handler, metrics, paths))
-        except OSError as error:
-            said = f"prometheus.tcp: cannot listen on {address[0]}:{address[1]}: {error.strerror}"
-            raise OSError(error.errno, said) from error
-        self.address = f"{address[0]}:{self._server.server_port}"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True
-        )
+        self._application = ScrapeApplication(Metrics(loop, broker, alarms, settings), paths)
+        self._sock = listening_socket("prometheus.tcp", wanted.tcp.ip, wanted.tcp.port)
+        self.address = f"{wanted.tcp.ip}:{self._sock.getsockname()[1]}"
+        self._loop = asyncio.new_event_loop()
+        self._closed = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
         log.info("metrics for Prometheus at http://%s%s", self.address, wanted.path)
 
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        shares: AddressShares[Any] = AddressShares(
+            SCRAPERS_PER_ADDRESS_MAX, SCRAPERS_MAX, SCRAPERS_MAX, SCRAPE_PATIENCE_MS
+        )
+        what = "connections for metrics"
+        doors_of(self._application, what, shares, SCRAPE_WAIT_MS).listen(self._sock, None)
+        await self._closed.wait()
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+
     def close(self) -> None:
-        """Stop listening; requests under way end with the process, or after CONNECTION_S_MAX."""
-        self._server.shutdown()
-        self._server.server_close()
+        """Stop listening; requests under way end with the process. A repeat is harmless."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._closed.set)
+            self._thread.join()

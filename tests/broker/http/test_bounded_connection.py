@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 from tests.patience import PATIENCE_S
 from warren_broker.http import bounded_connection, doors
 from warren_broker.http.bounded_connection import HEADERS_BYTES_MAX, BoundedConnection
-from warren_broker.http.doors import HttpDoors
+from warren_broker.http.doors import HttpDoors, stranger_shares
 
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -48,7 +48,11 @@ def with_server(client: Client) -> None:
         config.load()
         state = ServerState()
         loop = asyncio.get_running_loop()
-        accepting = HttpDoors(lambda newcomer: BoundedConnection(newcomer, config, state), 64)
+        accepting = HttpDoors(
+            lambda newcomer: BoundedConnection(newcomer, config, state),
+            "connections",
+            stranger_shares(64),
+        )
         with socket.create_server(("127.0.0.1", 0)) as listening:
             accepting.listen(listening, None)
             reader, writer = await asyncio.open_connection(*listening.getsockname())

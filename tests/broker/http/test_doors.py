@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 from warren_broker.http import application, doors
 from warren_broker.http.application import HttpApplication
 from warren_broker.http.bounded_connection import BoundedConnection
-from warren_broker.http.doors import HttpDoors, HttpLogins
+from warren_broker.http.doors import HttpDoors, HttpLogins, stranger_shares
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
 REQUEST = b"GET /api/whoami HTTP/1.1\r\nHost: x\r\nAuthorization: Basic dXNlcjpzZWNyZXQ=\r\n\r\n"
@@ -34,7 +34,9 @@ class World:
         config = Config(self.application, lifespan="off", log_config=None, interface="asgi3")
         config.load()
         state = ServerState()
-        self.doors = HttpDoors(lambda one: BoundedConnection(one, config, state), share)
+        self.doors = HttpDoors(
+            lambda one: BoundedConnection(one, config, state), "connections", stranger_shares(share)
+        )
         self.listening = socket.create_server((HERE, 0), backlog=1_000)
         certificates: Any = None if context is None else SimpleNamespace(current=context)
         self.doors.listen(self.listening, certificates)

@@ -1,72 +1,66 @@
-"""The endpoint's places, one for each connection: each is free again, whatever it met."""
+"""What the metrics endpoint answers; its places are those of the HTTP API (test_doors)."""
 
 from __future__ import annotations
 
-import socket
+import asyncio
 import threading
-import urllib.request
-from collections.abc import Iterator
-from functools import partial
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from tests.patience import PATIENCE_S
-from warren_broker.metrics import endpoint
-from warren_broker.metrics.endpoint import SCRAPERS_MAX, _Handler, _Server
+from warren_broker.metrics.endpoint import ScrapeApplication
 from warren_broker.metrics.exposition import ScrapeView
 
-
-@pytest.fixture
-def server() -> Iterator[_Server]:
-    """A server that answers every scrape alike."""
-    metrics: Any = SimpleNamespace(text=lambda view: b"# metrics\n")
-    paths = {"/metrics": ScrapeView("aggregated", False)}
-    made = _Server(("127.0.0.1", 0), partial(_Handler, metrics, paths))
-    thread = threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
+PATHS = {"/metrics": ScrapeView("aggregated", False), "/d": ScrapeView("detailed", True, groups=())}
 
 
-def scrape(server: _Server) -> bytes:
-    """One scrape."""
-    url = f"http://127.0.0.1:{server.server_port}/metrics"
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-        return cast(bytes, answer.read())
+def answered(path: str, text: Any, method: str = "GET", query: bytes = b"") -> tuple[int, bytes]:
+    """Status and body of one request."""
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    application = ScrapeApplication(SimpleNamespace(text=text), PATHS)  # type: ignore[arg-type]
+    scope = {"method": method, "path": path, "query_string": query}
+    asyncio.run(application(scope, None, send))
+    start, body = sent
+    assert dict(start["headers"])[b"connection"] == b"close"
+    return start["status"], body["body"]
 
 
-def ended(server: _Server) -> bool:
-    """Whether a connection is ended without an answer."""
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=PATIENCE_S) as sock:
-        try:
-            sock.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-            return sock.recv(1) == b""
-        except ConnectionError:
-            return True
+def text_of(view: ScrapeView) -> bytes:
+    return f"{view.endpoint} {view.groups} {view.vhosts}".encode()
 
 
-@pytest.mark.parametrize("fails", ["the connection's thread", "its time limit"])
-def test_a_thread_that_cannot_be_started_keeps_no_place(
-    server: _Server, monkeypatch: pytest.MonkeyPatch, fails: str
-) -> None:
-    """After 16 such connections every scrape was refused until the node's next start."""
+def test_a_path_and_its_query_choose_what_is_shown() -> None:
+    assert answered("/metrics/", text_of) == (200, b"aggregated None None")
+    query = b"family=a&family=b&vhost=%2F"
+    assert answered("/d", text_of, query=query) == (
+        200,
+        b"detailed ('a', 'b') frozenset({'/'})",
+    )
+    assert answered("/", text_of) == (404, b"not found; there is /metrics and /d\n")
+    assert answered("/d", text_of, query=b"&".join([b"family=a"] * 101))[0] == 400
+    assert answered("/metrics", text_of, "POST")[0] == 501
+
+
+def test_a_thread_that_cannot_be_started_ends_one_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once kept its place: after 16 of them every scrape was refused."""
 
     def refused(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    assert scrape(server) == b"# metrics\n"
     with monkeypatch.context() as patched:
-        if fails == "its time limit":
-            timers = SimpleNamespace(Timer=_timer(refused), Thread=threading.Thread)
-            patched.setattr(endpoint, "threading", timers)
-        else:
-            patched.setattr(threading.Thread, "start", refused)
-        assert all(ended(server) for _ in range(2 * SCRAPERS_MAX))
-    assert scrape(server) == b"# metrics\n"
+        patched.setattr(threading.Thread, "start", refused)
+        assert answered("/metrics", text_of) == (503, b"not now: no thread can be started\n")
+    assert answered("/metrics", text_of)[0] == 200
 
 
-def _timer(refused: Any) -> Any:
-    return lambda *_: SimpleNamespace(start=refused, cancel=lambda: None)
+def test_a_fault_ends_one_scrape(caplog: pytest.LogCaptureFixture) -> None:
+    def fails(view: ScrapeView) -> bytes:
+        raise ZeroDivisionError
+
+    assert answered("/metrics", fails) == (500, b"a fault of the node\n")
+    assert "a scrape failed" in caplog.text
