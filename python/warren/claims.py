@@ -138,29 +138,6 @@ class ClaimReader(AdminCalls):
         """
         return self.ask(self._opening(number, max_messages, max_bytes, ttl_ms, keep_empty))
 
-    def step(
-        self,
-        *,
-        settles: int = 0,
-        opens: int = 0,
-        max_messages: int = 0,
-        max_bytes: int = 0,
-        ttl_ms: int = 0,
-        ahead: bool = False,
-    ) -> StepTaken:
-        """Settle claims, then open the next one, in one round trip, see `ReaderStep`.
-
-        Where the queue's leader gets both at once they are one entry of its log.
-
-        raises  as `settle`; claim `opens` is not open then, unless it was before
-        """
-        asked = (settles, opens, max_messages, max_bytes, ttl_ms, ahead)
-        step = ReaderStep(self.queue, self.reader, self.registered_epoch(), *asked)
-        (taken,) = take_steps(self.connection, [step])
-        if isinstance(taken, WarrenError):
-            raise taken
-        return taken
-
     def withdraw(self, number: int) -> int:
         """Give the messages of a claim back that was opened ahead; no delivery counts as failed.
 
@@ -254,7 +231,9 @@ class ClaimReader(AdminCalls):
 def take_steps(
     connection: Connection, steps: Sequence[ReaderStep]
 ) -> list[StepTaken | WarrenError]:
-    """Settle and open claims of several readers in one round trip, see `ClaimReader.step`.
+    """Settle claims of several readers, then open the next ones, in one round trip.
+
+    Where a queue's leader gets both at once they are one entry of its log.
 
     returns  for each what was done, or why not: claims that it would open are not open then, unless
              they were before. One that failed does not keep the others from their answers

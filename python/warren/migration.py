@@ -7,7 +7,6 @@ the counts from before it began are kept here, in `Counts`, for the comparison a
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
 
 from warren.admin import Admin
 from warren.admin.shovels import MOVED_AT_ONCE, queue_to_queue, shovel_name
@@ -174,12 +175,18 @@ def _obstacle(row: Mapping[str, Any], seen: SourceQueue) -> str:
 # ---------------------------------------------------------------------- counts
 
 
-@dataclass(slots=True)
-class MigratedCounts:
+class MigratedCounts(msgspec.Struct):
     """Ready messages of a queue when its migration began: at the source, all here."""
 
     source_before: int
     target_before: int
+
+
+class _Report(msgspec.Struct):
+    """The file of `Counts`; source: which broker the queues are of."""
+
+    source: str
+    queues: dict[str, MigratedCounts]
 
 
 class Counts:
@@ -196,18 +203,16 @@ class Counts:
         if path is None or not path.exists():
             return
         try:
-            found = json.loads(path.read_text())
-            of, rows = found["source"], found["queues"]
-            self.queues = {
-                name: MigratedCounts(int(row["source_before"]), int(row["target_before"]))
-                for name, row in rows.items()
-            }
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            found = msgspec.json.decode(path.read_bytes(), type=_Report)
+        except (OSError, ValueError) as error:
             raise UsageError(
                 f"--report {path} cannot be read: {error}; name another file"
             ) from None
-        if of != source:
-            raise UsageError(f"--report {path} is of {of}, not of {source}; name another file")
+        if found.source != source:
+            raise UsageError(
+                f"--report {path} is of {found.source}, not of {source}; name another file"
+            )
+        self.queues = found.queues
 
     def begin(self, queue: str, source: int, target: int) -> None:
         """Keep the counts of a queue, the first time."""
@@ -216,13 +221,9 @@ class Counts:
         self.queues[queue] = MigratedCounts(source, target)
         if self._path is None:
             return
-        rows = {
-            name: {"source_before": one.source_before, "target_before": one.target_before}
-            for name, one in self.queues.items()
-        }
-        text = json.dumps({"source": self._source, "queues": rows}, indent=1)
+        report = msgspec.json.encode(_Report(self._source, self.queues))
         try:
-            write_whole(self._path, text.encode(), mode=0o666)
+            write_whole(self._path, msgspec.json.format(report, indent=1), mode=0o666)
         except OSError as error:
             raise UsageError(f"--report {self._path} cannot be written: {error.strerror}") from None
 

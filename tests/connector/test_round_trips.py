@@ -14,7 +14,7 @@ from connector.test_driver import World, first_batch, started, with_messages
 from pyspark_warren.errors import ClaimLostError
 from warren import Admin
 from warren import errors as client_errors
-from warren.claims import Claim, ClaimReader
+from warren.claims import Claim, ClaimReader, ReaderStep, StepTaken, take_steps
 from warren.local import LocalCluster
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
 from warren_wire.block.block import encode
@@ -123,7 +123,9 @@ def test_settling_and_opening_at_once_are_one_entry_of_the_log(cluster: LocalClu
         assert reader.open(at, max_messages=1, max_bytes=100).messages == 1
         before = admin.members.get("rounds").last_index
         for number in range(at + 1, at + batches):
-            taken = reader.step(settles=number - 1, opens=number, max_messages=1, max_bytes=100)
+            step = ReaderStep("rounds", "r", reader.registered_epoch(), number - 1, number, 1, 100)
+            (taken,) = take_steps(connection, [step])
+            assert isinstance(taken, StepTaken), taken
             assert taken.claim is not None and (taken.messages, taken.claim.messages) == (1, 1)
         # A request that the node reads a moment after the other one is an entry of its own.
         assert admin.members.get("rounds").last_index - before < 2 * (batches - 1)

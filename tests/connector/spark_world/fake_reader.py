@@ -9,7 +9,7 @@ from warren.claims import Claim, ReaderStep, Registration, StepTaken
 
 
 class TwoAtOnce:
-    """`ClaimReader.step` of a reader with `settle` and `open`."""
+    """What `take_steps` does, of a reader with `settle` and `open`."""
 
     settle: Any
     open: Any
