@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Generic, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
+
+import msgspec
 
 from pyspark_warren.errors import CheckpointError
 from pyspark_warren.options.options import Options
@@ -46,8 +48,7 @@ _OTHERS: Final = {
 """What is wrong, by the kind that is wanted and the one that is there."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ClaimInfo:
+class ClaimInfo(NamedTuple):
     """A claim's data that `partitions` needs, without a request to the broker.
 
     number      ascending by one per reader
@@ -71,6 +72,8 @@ class Position:
     Invariant: claims is empty or ends with `number`, without gaps.
     """
 
+    unset: ClassVar[str] = "starts"
+
     queue: str
     reader: str
     number: int = 0
@@ -89,27 +92,12 @@ class Position:
         assert claim.number == self.number + 1, (claim, self.number)
         return Position(self.queue, self.reader, claim.number, (claim,), starts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the stored form."""
-        stored = {
-            "claims": [[c.number, c.messages, c.size_bytes] for c in self.claims],
-            "number": self.number,
-            "reader": self.reader,
-        }
-        return {**stored, "starts": self.starts} if self.starts else stored
-
-    @classmethod
-    def from_dict(cls, queue: str, stored: Mapping[str, Any]) -> Position:
-        """Parse the stored form; raises AssertionError, KeyError, TypeError, ValueError."""
-        claims = tuple(ClaimInfo(int(n), int(m), int(b)) for n, m, b in stored["claims"])
-        starts = int(stored.get("starts", 0))
-        return cls(queue, str(stored["reader"]), int(stored["number"]), claims, starts)
-
 
 @dataclass(frozen=True, slots=True)
 class QueryOffset(Generic[P]):
     """The positions of a query, by queue; `kind` and `position` say of which kind.
 
+    position    the class of positions; its field `unset` is stored where it is not empty
     reader      the reader's name in queues that join
     registered  False only for the offset of a reader that no checkpoint knows yet
     leaving     positions in queues that are not read any more; the reader is to be ended there
@@ -125,41 +113,33 @@ class QueryOffset(Generic[P]):
     leaving: Mapping[str, P] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the stored form. Keys are sorted, because Spark compares offsets as text."""
-        stored = {
-            "kind": self.kind,
-            "queues": _stored(self.queues),
-            "reader": self.reader,
-            "registered": self.registered,
-            "version": OFFSET_FORM,
-            "vhost": self.vhost,
-        }
-        if self.leaving:
-            stored["leaving"] = _stored(self.leaving)
-        return dict(sorted(stored.items()))
+        """Return the stored form: fields by name, a position's queue as its key."""
+        stored: dict[str, Any] = msgspec.to_builtins(self)
+        for each in (*stored["queues"].values(), *stored["leaving"].values()):
+            del each["queue"]
+            if not each[self.position.unset]:
+                del each[self.position.unset]
+        if not stored["leaving"]:
+            del stored["leaving"]
+        return with_form(stored, self.kind)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Parse the stored form of a checkpoint; raises CheckpointError."""
         check_form(stored, cls.kind)
         try:
-            return cls(
-                str(stored["vhost"]),
-                str(stored["reader"]),
-                cls._parsed(stored["queues"]),
-                bool(stored["registered"]),
-                cls._parsed(stored.get("leaving", {})),
+            queues, leaving = (
+                {
+                    name: msgspec.convert({**each, "queue": name}, cls.position)
+                    for name, each in stored.get(key, {}).items()
+                }
+                for key in ("queues", "leaving")
             )
+            made = cls(stored["vhost"], stored["reader"], queues, stored["registered"], leaving)
+            check_same(made.to_dict(), stored)
+            return made
         except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
             raise damaged_offset(stored) from None
-
-    @classmethod
-    def _parsed(cls, stored: Mapping[str, Any]) -> dict[str, P]:
-        return {str(name): cls.position.from_dict(str(name), each) for name, each in stored.items()}
-
-
-def _stored(positions: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: position.to_dict() for name, position in sorted(positions.items())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +155,19 @@ class Offset(QueryOffset[Position]):
 
 
 # ------------------------------------------------------------------ of every kind
+
+
+def with_form(stored: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return an offset with its form. Keys are sorted, because Spark compares offsets as text."""
+    whole = {**stored, "kind": kind, "version": OFFSET_FORM}
+    made: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole, order="sorted"))
+    return made
+
+
+def check_same(written: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
+    """Raise ValueError when an offset lacks something, or has more than would be written."""
+    if written != stored:
+        raise ValueError(stored)
 
 
 def check_form(stored: Mapping[str, Any], kind: str) -> None:

@@ -6,7 +6,9 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
+
+from msgspec import Meta
 
 from pyspark_warren.claims.offset import SPOOL_KIND, QueryOffset
 from pyspark_warren.claims.plan import SLICES_MAX, edges, slices_of
@@ -25,9 +27,11 @@ class SpoolPosition:
     search  what remains of batches that failed; None: nothing
     """
 
+    unset: ClassVar[str] = "search"
+
     queue: str
     reader: str
-    row: int = 0
+    row: Annotated[int, Meta(ge=0)] = 0
     search: Search | None = None
 
     def at(self, row: int, search: Search | None = None) -> SpoolPosition:
@@ -47,20 +51,6 @@ class SpoolPosition:
         if self.search is not None and self.search.reading is not None:
             return self.search.reading
         return Part(start.row if start is not None and start.reader == self.reader else 0, self.row)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the stored form."""
-        stored = {"reader": self.reader, "row": self.row}
-        return stored if self.search is None else {**stored, "search": self.search.to_dict()}
-
-    @classmethod
-    def from_dict(cls, queue: str, stored: Mapping[str, Any]) -> SpoolPosition:
-        """Parse the stored form; raises KeyError, TypeError, ValueError."""
-        search = Search.from_dict(stored["search"]) if "search" in stored else None
-        row = int(stored["row"])
-        if row < 0:
-            raise ValueError(row)
-        return cls(queue, str(stored["reader"]), row, search)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ Of some rows something is decided before the rows before them are settled (`Deci
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from warren_wire.queue_values import part_rules
 from warren_wire.queue_values.give_up_command import ALONE, HALF, UNDIVIDED, Way
@@ -112,6 +112,10 @@ class Search:
     passed: bool = False
     decided: tuple[Decided, ...] = ()
 
+    def __post_init__(self) -> None:
+        for part in self.parts if self.reading is None else (self.reading, *self.parts):
+            assert 0 <= part.first < part.last, part
+
     @property
     def is_over(self) -> bool:
         """Whether offsets need not have it any more."""
@@ -173,38 +177,5 @@ class Search:
             passed.append(Decided(at, position, PASSED))
         return tuple(sorted((*passed, *self.decided)))
 
-    # -------------------------------------------------------------- in an offset
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the stored form."""
-        return {
-            "decided": [list(each) for each in self.decided],
-            "in_row": self.in_row,
-            "parts": [list(each) for each in self.parts],
-            "passed": self.passed,
-            "reading": None if self.reading is None else list(self.reading),
-            "turn": self.turn,
-        }
-
-    @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Search:
-        """Parse the stored form; raises KeyError, TypeError, ValueError."""
-        reading = stored["reading"]
-        return cls(
-            int(stored["turn"]),
-            None if reading is None else _stored_part(reading),
-            tuple(map(_stored_part, stored["parts"])),
-            int(stored["in_row"]),
-            bool(stored["passed"]),
-            tuple(Decided(int(f), int(n), way) for f, n, way in stored["decided"]),
-        )
-
 
 NO_SEARCH: Final = Search()
-
-
-def _stored_part(stored: Any) -> Part:
-    first, last, origin = (int(each) for each in stored)
-    if not 0 <= first < last:
-        raise ValueError(stored)
-    return Part(first, last, origin)

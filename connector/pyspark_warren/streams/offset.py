@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from pyspark_warren.claims.offset import (
-    OFFSET_FORM,
     STREAM_KIND,
     check_form,
+    check_same,
     damaged_offset,
+    with_form,
 )
 from pyspark_warren.claims.plan import SLICES_MAX, edges, slices_of
 from pyspark_warren.errors import CheckpointError
 from pyspark_warren.options.specs import OFFSET_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOffset:
+class StreamOffset(msgspec.Struct, frozen=True, rename={"at": "offset"}):
     """The place before an offset of a stream.
 
     at          the offset that is read next
@@ -36,30 +38,23 @@ class StreamOffset:
         """Return the end of a batch, registered."""
         return StreamOffset(self.vhost, self.queue, at, True, first)
 
+    def __post_init__(self) -> None:
+        if not 0 <= (self.first or 0) <= self.at <= OFFSET_MAX:
+            raise ValueError(self.at)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the stored form. Keys are sorted, because Spark compares offsets as text."""
-        return {
-            "first": self.first,
-            "kind": STREAM_KIND,
-            "offset": self.at,
-            "queue": self.queue,
-            "registered": self.registered,
-            "version": OFFSET_FORM,
-            "vhost": self.vhost,
-        }
+        """Return the stored form."""
+        return with_form(msgspec.to_builtins(self), STREAM_KIND)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> StreamOffset:
         """Parse the stored form of a checkpoint; raises CheckpointError."""
         check_form(stored, STREAM_KIND)
         try:
-            first = None if stored["first"] is None else int(stored["first"])
-            at = int(stored["offset"])
-            if not 0 <= (first or 0) <= at <= OFFSET_MAX:
-                raise ValueError(at)
-            names = str(stored["vhost"]), str(stored["queue"])
-            return cls(*names, at, bool(stored["registered"]), first)
-        except (KeyError, TypeError, ValueError):
+            made = msgspec.convert(stored, cls)
+            check_same(made.to_dict(), stored)
+            return made
+        except (TypeError, ValueError):
             raise damaged_offset(stored) from None
 
     def check_is_of(self, vhost: str, queue: str) -> None:
