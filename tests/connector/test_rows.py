@@ -524,11 +524,11 @@ def test_rows_of_other_brokers_have_the_same_modes(caplog: pytest.LogCaptureFixt
             "properties": pa.array([headers, headers, b"\x80"], pa.binary()),
         }
     )
-    delivered = DeliveredRows(stored, range(5, 8), 2, "s")
+    delivered = DeliveredRows(stored, range(5, 8), "s")
     wanted = pa.schema([("body", pa.string()), ("headers", HEADERS_TEXT)])
-    with pytest.raises(MalformedMessageError, match=r"position \(index 7, ordinal 2\)"):
+    with pytest.raises(MalformedMessageError, match=r"position \(index 7, ordinal 0\)"):
         delivered.to_arrow(wanted, None)
-    with pytest.raises(MalformedMessageError, match=r"index 6, ordinal 2\).*body is not UTF-8"):
+    with pytest.raises(MalformedMessageError, match=r"index 6, ordinal 0\).*body is not UTF-8"):
         delivered.to_arrow(wanted.remove(1), None)
     bad = wanted.append(pa.field("bad", pa.binary()))
     assert [tuple(row.values()) for row in delivered.to_arrow(bad, "bad").to_pylist()] == [
@@ -541,4 +541,4 @@ def test_rows_of_other_brokers_have_the_same_modes(caplog: pytest.LogCaptureFixt
     (kept,) = rows_in_mode(options, wanted, delivered.pieces)
     assert kept.to_pylist() == [{"body": "a", "headers": [("n", "7")]}]
     assert "2 messages that cannot be decoded are left out" in caplog.text
-    assert "(index 6, ordinal 2), (index 7, ordinal 2) (mode" in caplog.text
+    assert "(index 6, ordinal 0), (index 7, ordinal 0) (mode" in caplog.text

@@ -199,7 +199,7 @@ def test_what_cannot_be_decoded_is_never_left_out_unseen() -> None:
             "properties": pa.array([good, other, b"\x80"], pa.binary()),
         }
     )
-    delivered = DeliveredRows(stored, range(5, 8), 2, "s")
+    delivered = DeliveredRows(stored, range(5, 8), "s")
     filtering = {"queue": "s", "startingOffset": "first", "filter": "n = 7"}
 
     def rows(mode: str, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -211,7 +211,7 @@ def test_what_cannot_be_decoded_is_never_left_out_unseen() -> None:
         ]
 
     body = schema_of("body")
-    with pytest.raises(MalformedMessageError, match="index 7, ordinal 2"):
+    with pytest.raises(MalformedMessageError, match="index 7, ordinal 0"):
         rows("FAILFAST", body)
     assert rows("DROPMALFORMED", body) == [{"body": b"a"}]
     assert rows("PERMISSIVE", body) == [{"body": b"a"}, {"body": b"c"}]

@@ -42,9 +42,9 @@ class LaneFolder:
     accept_loss  rows that are missing are no error
     """
 
-    def __init__(self, place: SpoolPlace, reader: str, lane: str, accept_loss: bool) -> None:
+    def __init__(self, place: SpoolPlace, reader: str, accept_loss: bool) -> None:
         self.place = place
-        self.path = place.lane_folder(reader, lane)
+        self.path = place.lane_folder(reader)
         self.claims_path = f"{self.path}/{layout.CLAIMS}"
         self.accept_loss = accept_loss
 
@@ -165,14 +165,14 @@ def _gaps(files: Iterable[SpoolFile], settled: int, end: int) -> Iterable[tuple[
         yield at, end
 
 
-def stretches(place: SpoolPlace, reader: str, lane: str, start: int, end: int) -> list[Stretch]:
+def stretches(place: SpoolPlace, reader: str, start: int, end: int) -> list[Stretch]:
     """Return where the rows start <= position < end are.
 
     The same positions give the same rows for as long as they are not settled.
     raises  SpoolLostError, SpoolError; CheckpointBehindError when the rows are settled, which are
             those of a batch that the checkpoint does not have as committed
     """
-    folder = LaneFolder(place, reader, lane, accept_loss=True)
+    folder = LaneFolder(place, reader, accept_loss=True)
     before: Mapping[str, int] = {}
     with place.named(f"planning rows {start} to {end - 1}"):
         for _ in range(LISTINGS_MAX):
@@ -209,13 +209,13 @@ def _within(found: LaneFiles, start: int, end: int) -> tuple[list[Stretch], list
 
 
 def read_stretch(
-    place: SpoolPlace, reader: str, lane: str, stretch: Stretch, columns: Sequence[str]
+    place: SpoolPlace, reader: str, stretch: Stretch, columns: Sequence[str]
 ) -> pa.RecordBatch:
     """Read columns of rows.SCHEMA; in a local spool the buffers are views of the file.
 
     raises  SpoolLostError when the file is not there, SpoolError when it is damaged
     """
-    folder = LaneFolder(place, reader, lane, accept_loss=False)
+    folder = LaneFolder(place, reader, accept_loss=False)
     last = stretch.position + stretch.rows
     doing = f"reading rows {stretch.position} to {last - 1} of file {stretch.file}"
     with place.named(doing):

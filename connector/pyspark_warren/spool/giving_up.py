@@ -27,7 +27,6 @@ from pyspark_warren.claims.failed_batches import FailedBatch
 from pyspark_warren.errors import OptionError
 from pyspark_warren.options.amqp import FAIL, check_room
 from pyspark_warren.options.options import Options
-from pyspark_warren.spool.layout import LANE
 from pyspark_warren.spool.offset import SpoolPosition, SpoolSlice
 from pyspark_warren.spool.search import NO_SEARCH, Part, Search
 from pyspark_warren.spool.store import SpoolPlace
@@ -218,7 +217,7 @@ class SpoolGivingUp:
             self._has_notes = True
         if given_up is None:
             return None
-        place = f"(index {rows.first}, ordinal {int(LANE)})"
+        place = f"(index {rows.first}, ordinal 0)"
         self._shown = failed, failed.shown(given_up.way, place)
         file = given_up_file(batch, number, given_up.way, rows.first)
-        return (SpoolSlice(end.queue, end.reader, LANE, (), file),)
+        return (SpoolSlice(end.queue, end.reader, (), file),)

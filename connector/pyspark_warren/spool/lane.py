@@ -82,21 +82,14 @@ class LaneWriter:
         self.recognised = 0
 
     @classmethod
-    def take_over(
-        cls,
-        place: SpoolPlace,
-        reader: str,
-        lane: str,
-        use: LaneUse,
-        token: str = "",
-    ) -> LaneWriter:
-        """Become the owner of a lane.
+    def take_over(cls, place: SpoolPlace, reader: str, use: LaneUse, token: str = "") -> LaneWriter:
+        """Become the owner of a reader's lane.
 
         token   16 hexadecimal digits; drawn when empty
         raises  FencedError, SpoolError, SpoolLostError; CheckpointBehindError before anything is
                 taken over
         """
-        folder = LaneFolder(place, reader, lane, accept_loss=False)
+        folder = LaneFolder(place, reader, accept_loss=False)
         with place.named("taking over"):
             if use.known:
                 _check_is_there(place, reader)

@@ -19,7 +19,7 @@ from pyspark_warren.errors import SpoolError
 
 SPOOL_FORMAT: Final = 1
 LANE: Final = "0"
-"""The one lane of a queue; a spool has room for more."""
+"""The folder of a queue's one lane."""
 IDENTITY_BYTES: Final = 16
 CLAIMS: Final = "claims"
 """The folder of a lane's claims, of their own because they are listed after each file."""
@@ -97,7 +97,7 @@ class LaneListing:
 
 
 def folder_of(name: str) -> str:
-    """Return the name of a reader's or lane's folder: no separators, no leading point."""
+    """Return the name of a reader's folder: no separators, no leading point."""
     folder = quote(name, safe="")
     return "%2E" + folder[1:] if folder.startswith((".", "_")) else folder
 

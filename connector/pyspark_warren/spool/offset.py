@@ -84,7 +84,6 @@ class SpoolSlice:
 
     queue: str
     reader: str
-    lane: str
     stretches: tuple[Stretch, ...]
     given_up: str = ""
 
@@ -118,7 +117,7 @@ def cut_end(
 
 
 def slices(
-    queue: str, reader: str, lane: str, found: Sequence[Stretch], partitions: int
+    queue: str, reader: str, found: Sequence[Stretch], partitions: int
 ) -> tuple[SpoolSlice, ...]:
     """Return slices that cover the stretches once, in order.
 
@@ -133,7 +132,7 @@ def slices(
     size = sum(each.size_bytes for each in found)
     pieces = partitions or min(SLICES_MAX, slices_of(rows, size))
     return tuple(
-        SpoolSlice(queue, reader, lane, _within(found, starts, first, last))
+        SpoolSlice(queue, reader, _within(found, starts, first, last))
         for first, last in edges(0, rows, pieces)
     )
 

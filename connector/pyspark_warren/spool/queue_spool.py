@@ -16,7 +16,6 @@ from pyspark_warren.spool.files import stretches
 from pyspark_warren.spool.giving_up import SpoolGivingUp
 from pyspark_warren.spool.lane import describe
 from pyspark_warren.spool.lanes import Lane, LaneCounts
-from pyspark_warren.spool.layout import LANE
 from pyspark_warren.spool.offset import SpoolPosition, SpoolSlice, cut_end, slices
 from pyspark_warren.spool.stdio import ReceiverTask
 from pyspark_warren.spool.store import SpoolPlace, open_place
@@ -214,8 +213,8 @@ class QueueSpool:
         rows = end.read_since(start)
         if not rows.rows:
             return ()
-        found = stretches(self._spool(), end.reader, LANE, rows.first, rows.last)
-        return slices(end.queue, end.reader, LANE, found, self._options.partitions)
+        found = stretches(self._spool(), end.reader, rows.first, rows.last)
+        return slices(end.queue, end.reader, found, self._options.partitions)
 
     def settle(self, upto: SpoolPosition) -> None:
         """Settle rows before that position, the end of a committed batch; a repeat is harmless.
@@ -274,7 +273,7 @@ class QueueSpool:
                 self.lane.close()
             self._reader = start.reader
             decided = self._giving_up.standing(start).decisions(start.row)
-            task = ReceiverTask(self._options, start.reader, LANE, start.row, may_ack, decided)
+            task = ReceiverTask(self._options, start.reader, start.row, may_ack, decided)
             self.lane = Lane(task, self._changed)
         elif may_ack:
             self.lane.acknowledge()
@@ -324,7 +323,7 @@ class QueueSpool:
         reports = [report for report in lane.reports if report[0] <= end]
         if lane.base is None or lane.base <= at:
             return reports
-        before = stretches(self._spool(), start.reader, LANE, at, lane.base)
+        before = stretches(self._spool(), start.reader, at, lane.base)
         return [(each.position + each.rows, each.size_bytes) for each in before] + reports
 
 

@@ -42,24 +42,20 @@ def read_spooled(
     if corrupt in schema.names or _FROM_PROPERTIES.intersection(schema.names):
         wanted.append("properties")
     for stretch in part.stretches:
-        stored = read_stretch(place, part.reader, part.lane, stretch, wanted or ["redelivered"])
+        stored = read_stretch(place, part.reader, stretch, wanted or ["redelivered"])
         for first in range(0, stored.num_rows, ROWS_MAX):
             rows = stored.slice(first, ROWS_MAX)
             at = stretch.position + first
-            piece = DeliveredRows(rows, range(at, at + rows.num_rows), int(part.lane), part.queue)
+            piece = DeliveredRows(rows, range(at, at + rows.num_rows), part.queue)
             yield piece.to_arrow(schema, corrupt)
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveredRows:
-    """Messages as a broker delivered them, with the position of each.
-
-    ordinal  the position's second number: the lane
-    """
+    """Messages as a broker delivered them, with the position of each; its ordinal is 0."""
 
     stored: pa.RecordBatch
     positions: Sequence[int]
-    ordinal: int
     queue: str
 
     def to_arrow(self, schema: pa.Schema, corrupt: str | None) -> pa.RecordBatch:
@@ -69,7 +65,7 @@ class DeliveredRows:
             corrupt,
             self._lists,
             self._column,
-            lambda row: place_text(self.queue, self.positions[row], self.ordinal),
+            lambda row: place_text(self.queue, self.positions[row], 0),
         )
 
     def pieces(self, schema: pa.Schema, corrupt: str | None) -> tuple[pa.RecordBatch, ...]:
@@ -92,7 +88,7 @@ class DeliveredRows:
             return pa.repeat(pa.scalar(self.queue, field.type), rows)
         if field.name == "position":
             positions = pa.array(self.positions, pa.int64())
-            ordinals = pa.repeat(pa.scalar(self.ordinal, pa.int64()), rows)
+            ordinals = pa.repeat(pa.scalar(0, pa.int64()), rows)
             return pa.StructArray.from_arrays([positions, ordinals], fields=list(field.type))
         if field.name == "body":
             return self.stored.column("body")

@@ -417,7 +417,7 @@ class SpoolReceiver:
             known=self._may_ack,
         )
         place = open_place(options.spool_location)
-        return LaneWriter.take_over(place, self.reader, self._task.lane, use)
+        return LaneWriter.take_over(place, self.reader, use)
 
     def _owns(self, lane: LaneWriter) -> None:
         self.settled, self.end = lane.settled, lane.end

@@ -74,7 +74,6 @@ class ReceiverTask:
 
     options: Options
     reader: str
-    lane: str
     seen: int
     may_ack: bool
     decided: tuple[Decided, ...] = ()

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
 from pyspark_warren.errors import SpoolError
-from pyspark_warren.spool.layout import folder_of
+from pyspark_warren.spool.layout import LANE, folder_of
 
 Fill = Callable[[pa.NativeFile], None]
 """Writes a file's content into a stream."""
@@ -150,9 +150,9 @@ class SpoolPlace:
         """Return the path of a reader's folder."""
         return f"{self.root}/{folder_of(reader)}"
 
-    def lane_folder(self, reader: str, lane: str) -> str:
-        """Return the path of a lane's folder."""
-        return f"{self.reader_folder(reader)}/{folder_of(lane)}"
+    def lane_folder(self, reader: str) -> str:
+        """Return the path of the folder of a reader's lane."""
+        return f"{self.reader_folder(reader)}/{LANE}"
 
     @contextlib.contextmanager
     def named(self, doing: str) -> Iterator[None]:

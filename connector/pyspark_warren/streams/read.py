@@ -148,7 +148,7 @@ class SliceReading:
         for first in range(low, high, ROWS_MAX):
             last = min(high, first + ROWS_MAX)
             yield DeliveredRows(
-                batch.slice(first, last - first), offsets[first:last], 0, self._options.queue
+                batch.slice(first, last - first), offsets[first:last], self._options.queue
             )
         self._moved_s = time.monotonic()
 

@@ -73,7 +73,7 @@ class StepLane:
         self.may_ack, self.decided = task.may_ack, DecidedRows(task.decided)
         use = LaneUse(options.vhost, options.queue, seen=task.seen, decided=self.decided)
         token = f"{world.random.getrandbits(64):016x}"
-        self.writer = LaneWriter.take_over(world.place, reader, task.lane, use, token)
+        self.writer = LaneWriter.take_over(world.place, reader, use, token)
         self.base = self.end = self.writer.end
         self.settled = self.writer.settled
         self.reports: list[tuple[int, int]] = []
@@ -251,7 +251,7 @@ class PoisonSpoolWorld:
             return []
         found: list[bytes] = []
         for stretch in part.stretches:
-            taken = read_stretch(self.place, part.reader, part.lane, stretch, ["body"])
+            taken = read_stretch(self.place, part.reader, stretch, ["body"])
             found += taken.column("body").to_pylist()
         return found
 

@@ -25,7 +25,6 @@ from tests.connector.amqp.spooling import rows, with_id
 from tests.connector.amqp.stepping import Disk, Program, SteppingStore
 from warren_wire.amqp091.properties import NONE
 
-LANE = "0"
 STEPS = 700
 PREFETCH = 4
 
@@ -73,7 +72,7 @@ class Receiver:
         place = world.place(program.pause)
         try:
             token = f"{world.random.getrandbits(64):016x}"
-            writer = LaneWriter.take_over(place, self.reader, LANE, use, token)
+            writer = LaneWriter.take_over(place, self.reader, use, token)
             self.end = writer.end
             sessions: dict[int, int] = {}
             while not self.eof:
@@ -203,13 +202,13 @@ class World:
     def valid_rows(self, reader: str) -> list[bytes]:
         """The rows that an owner would find now."""
         place = self.place(lambda: None)
-        folder = LaneFolder(place, reader, LANE, accept_loss=True)
+        folder = LaneFolder(place, reader, accept_loss=True)
         bodies: list[bytes] = []
         for file in folder.read().files:
             try:
-                found = stretches(place, reader, LANE, file.first, file.end)
+                found = stretches(place, reader, file.first, file.end)
                 for each in found:
-                    batch = read_stretch(place, reader, LANE, each, ["body"])
+                    batch = read_stretch(place, reader, each, ["body"])
                     bodies += batch.column("body").to_pylist()
             except (WarrenSparkError, OSError):
                 continue
@@ -324,7 +323,7 @@ class EqualMessages:
         disk = Disk(random, whole=True)
         place = SpoolPlace(SteppingStore(disk, lambda: None), "spool", "spool")
         use = LaneUse("/", "q", 3 * PREFETCH, 0, random.random() < 0.5)
-        self.writer = LaneWriter.take_over(place, "spark-1", LANE, use, "0" * 16)
+        self.writer = LaneWriter.take_over(place, "spark-1", use, "0" * 16)
         self.session = self.writer.begin_session(known)
         self.tags: deque[tuple[int, int]] = deque()
         self.bodies = random.choice((1, 3, 30))
@@ -474,13 +473,13 @@ class Driver:
         bodies: list[bytes] = []
         if low < high:
             try:
-                found = stretches(place, end.reader, LANE, low, high)
+                found = stretches(place, end.reader, low, high)
             except WarrenSparkError:
                 assert log.commits > batch, f"batch {batch} cannot be read again"
                 return  # another driver committed it, and its files were settled
-            for part in slices("q", end.reader, LANE, found, world.random.choice((0, 2))):
+            for part in slices("q", end.reader, found, world.random.choice((0, 2))):
                 for each in part.stretches:
-                    taken = read_stretch(place, end.reader, LANE, each, ["body"])
+                    taken = read_stretch(place, end.reader, each, ["body"])
                     bodies += taken.column("body").to_pylist()
             assert len(bodies) == high - low, (len(bodies), low, end)
         yield

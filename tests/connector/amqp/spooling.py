@@ -46,13 +46,13 @@ def with_id(message_id: str, **more: Any) -> bytes:
 
 def take_over(where: SpoolPlace, use: LaneUse = USE) -> LaneWriter:
     """The next owner of the lane."""
-    return LaneWriter.take_over(where, "spark-1", "0", use)
+    return LaneWriter.take_over(where, "spark-1", use)
 
 
 def bodies(where: SpoolPlace, start: int, end: int) -> list[bytes]:
     """The bodies of rows, as Spark's tasks read them."""
     found: list[bytes] = []
-    for stretch in stretches(where, "spark-1", "0", start, end):
-        batch = read_stretch(where, "spark-1", "0", stretch, ["body"])
+    for stretch in stretches(where, "spark-1", start, end):
+        batch = read_stretch(where, "spark-1", stretch, ["body"])
         found += batch.column("body").to_pylist()
     return found

@@ -76,7 +76,7 @@ def test_settled_files_go_and_positions_stay(where: SpoolPlace) -> None:
     for body in (b"a", b"b", b"c"):
         writer.take(session, rows([body]))
     writer.settle(3)
-    names = where.store.sizes(where.lane_folder("spark-1", "0"))
+    names = where.store.sizes(where.lane_folder("spark-1"))
     assert not [name for name in names if name.endswith(".arrow")]
     with pytest.raises(CheckpointBehindError, match="settled up to row 3, .* read up to row 2"):
         bodies(where, 2, 3)
@@ -91,7 +91,7 @@ def test_missing_rows_are_named(where: SpoolPlace) -> None:
     session = writer.begin_session()
     for body in (b"a", b"b", b"c"):
         writer.take(session, rows([body]))
-    folder = where.lane_folder("spark-1", "0")
+    folder = where.lane_folder("spark-1")
     names = sorted(name for name in where.store.sizes(folder) if name.endswith(".arrow"))
     where.store.remove(f"{folder}/{names[1]}")
     for wrong in (lambda: take_over(where), lambda: bodies(where, 0, 3)):
@@ -131,7 +131,7 @@ def test_a_spool_that_is_removed_under_its_receiver_is_no_second_driver(where: S
     writer = take_over(where)
     session = writer.begin_session()
     writer.take(session, rows([b"a"]))
-    folder = f"{where.lane_folder('spark-1', '0')}/claims"
+    folder = f"{where.lane_folder('spark-1')}/claims"
     for name in where.store.sizes(folder):
         where.store.remove(f"{folder}/{name}")
     with pytest.raises(SpoolLostError, match="was removed under its receiver"):
@@ -142,7 +142,7 @@ def test_a_spool_of_another_queue_and_foreign_files_are_refused(where: SpoolPlac
     take_over(where)
     with pytest.raises(SpoolError, match=r"spool\.json says .*flights.*hotels"):
         take_over(where, USE.__class__("/", "hotels"))
-    folder = where.lane_folder("spark-1", "0")
+    folder = where.lane_folder("spark-1")
     where.store.write(folder, "photo.jpg", lambda sink: None)
     with pytest.raises(SpoolError, match=r"photo\.jpg"):
         take_over(where)

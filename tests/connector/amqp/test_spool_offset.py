@@ -106,7 +106,7 @@ def test_slices_cover_every_row_once_in_order(
     for number, (rows, skipped) in enumerate(files):
         found.append(Stretch(f"file {number}", skipped, rows, at, rows * 10))
         at += rows
-    cut = slices("q", "r", "0", found, partitions)
+    cut = slices("q", "r", found, partitions)
     wanted = [(each.file, each.first_row + i) for each in found for i in range(each.rows)]
     pieces = [each for part in cut for each in part.stretches]
     assert [(e.file, e.first_row + i) for e in pieces for i in range(e.rows)] == wanted
@@ -114,4 +114,4 @@ def test_slices_cover_every_row_once_in_order(
     assert positions == list(range(100, at))
     if partitions:
         assert len(cut) == min(partitions, len(wanted))
-    assert cut == slices("q", "r", "0", found, partitions)
+    assert cut == slices("q", "r", found, partitions)

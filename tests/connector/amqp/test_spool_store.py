@@ -107,19 +107,19 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     where = place("path", tmp_path)
     writer = take_over(where)
     writer.take(writer.begin_session(), rows([b"a", b"b"]))
-    (stretch,) = stretches(where, "spark-1", "0", 0, 2)
+    (stretch,) = stretches(where, "spark-1", 0, 2)
     path = tmp_path / LANE_FOLDER / stretch.file
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
     for wrong in (
-        lambda: read_stretch(where, "spark-1", "0", stretch, ["body"]),
+        lambda: read_stretch(where, "spark-1", stretch, ["body"]),
         lambda: take_over(where),
     ):
         with pytest.raises(SpoolError, match=stretch.file):
             wrong()
     path.unlink()
     with pytest.raises(SpoolLostError, match="rows 0 to 1"):
-        read_stretch(where, "spark-1", "0", stretch, ["body"])
+        read_stretch(where, "spark-1", stretch, ["body"])
     path.write_bytes(whole)
     assert bodies(where, 0, 2) == [b"a", b"b"]
     roster = next((tmp_path / LANE_FOLDER).glob("*.json"))
@@ -133,8 +133,8 @@ def test_a_local_file_is_read_without_a_copy(tmp_path: Path) -> None:
     writer = take_over(where)
     writer.take(writer.begin_session(), rows([b"x" * 100_000] * 20))
     before = pa.total_allocated_bytes()
-    (stretch,) = stretches(where, "spark-1", "0", 5, 15)
-    batch = read_stretch(where, "spark-1", "0", stretch, ["body", "redelivered"])
+    (stretch,) = stretches(where, "spark-1", 5, 15)
+    batch = read_stretch(where, "spark-1", stretch, ["body", "redelivered"])
     assert pa.total_allocated_bytes() - before < 100_000
     assert (batch.num_rows, batch.schema.names) == (10, ["body", "redelivered"])
 

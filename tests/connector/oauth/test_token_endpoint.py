@@ -126,7 +126,7 @@ def test_with_a_file_the_secret_is_in_no_option_and_is_read_for_each_token(
 
 def test_options_of_tokens_reach_the_receiver(endpoint: TokenEndpoint) -> None:
     options = read(**endpoint.options(oauthScope="a"))
-    line = json.loads(json.dumps(asdict(ReceiverTask(options, "r", "0", 0, False))))
+    line = json.loads(json.dumps(asdict(ReceiverTask(options, "r", 0, False))))
     assert login_of(ReceiverTask.read(line).options) == login_of(options)
 
 
