@@ -43,7 +43,6 @@ class Properties(msgspec.Struct, frozen=True):
 
 NAMES: tuple[str, ...] = Properties.__struct_fields__
 _ALL = frozenset(NAMES)
-_TABLE, _OCTET, _TIMESTAMP = {"headers"}, {"delivery_mode", "priority"}, {"timestamp"}
 _SIZES = {"delivery_mode": 1, "priority": 1, "timestamp": 8}
 """Sizes in bytes of the properties of fixed size."""
 _KNOWN_BITS = 0xFFFC
@@ -76,47 +75,50 @@ def select(data: bytes | memoryview, wanted: frozenset[str]) -> dict[str, Any]:
     fails  SyntaxRefused, as `decode`
     """
     data = bytes(data)
-    end = len(data)
-    flags = data[0] << 8 | data[1] if end >= 2 else -1
-    if flags < 0 or flags & ~_KNOWN_BITS:
-        _begin(data)  # raises the error with its reason
     found: dict[str, Any] = {}
-    at = 2
-    while flags:
-        bit = flags.bit_length()
-        flags ^= 1 << (bit - 1)
-        name = NAMES[16 - bit]
-        start, size = at, _SIZES.get(name)
-        if size is None:
-            width = 4 if name == "headers" else 1
-            start += width
-            size = int.from_bytes(data[at:start], "big") if start <= end else 0
-        at = start + size
-        if at > end:
-            raise SyntaxRefused(f"property {name} ends at byte {at} of {end}")
+    for name, _, start, end in _parts(data):
         if name not in wanted:
             continue
         if name == "headers":
-            found[name] = list(fields.FieldReader(data, start - 4, at).fields())
+            found[name] = list(fields.FieldReader(data, start - 4, end).fields())
         elif name in _SIZES:
-            found[name] = int.from_bytes(data[start:at], "big")
+            found[name] = int.from_bytes(data[start:end], "big")
         else:
-            found[name] = data[start:at].decode("utf-8", "surrogateescape")
-    if at != end:
-        raise SyntaxRefused(f"{end - at} bytes after the last property")
+            found[name] = data[start:end].decode("utf-8", "surrogateescape")
     return found
 
 
 def spans(data: bytes | memoryview) -> dict[str, tuple[int, int]]:
     """Return the position of each present property: name to (start, end)."""
-    reader, flags = _begin(data)
-    found: dict[str, tuple[int, int]] = {}
-    for at, name in enumerate(NAMES):
-        if flags & 1 << (15 - at):
-            start = reader.position
-            _skip(reader, name)
-            found[name] = (start, reader.position)
-    _finish(reader)
+    return {name: (start, end) for name, start, _, end in _parts(bytes(data))}
+
+
+def _parts(data: bytes) -> list[tuple[str, int, int, int]]:
+    """Return (name, start, start after its length, end) of each present property.
+
+    fails  SyntaxRefused, as `decode`
+    """
+    size_all = len(data)
+    flags = fields.FieldReader(data).unsigned(2) if size_all < 2 else data[0] << 8 | data[1]
+    if flags & ~_KNOWN_BITS:
+        raise SyntaxRefused(f"property flags {flags:#06x} have bits that mean nothing")
+    found: list[tuple[str, int, int, int]] = []
+    at = 2
+    while flags:
+        bit = flags.bit_length()
+        flags ^= 1 << (bit - 1)
+        name = NAMES[16 - bit]
+        first = start = at
+        size = _SIZES.get(name)
+        if size is None:
+            start += 4 if name == "headers" else 1
+            size = int.from_bytes(data[at:start], "big") if start <= size_all else 0
+        at = start + size
+        if at > size_all:
+            raise SyntaxRefused(f"property {name} ends at byte {at} of {size_all}")
+        found.append((name, first, start, at))
+    if at != size_all:
+        raise SyntaxRefused(f"{size_all - at} bytes after the last property")
     return found
 
 
@@ -155,35 +157,9 @@ def replace(data: bytes | memoryview, **changes: Any) -> bytes:
     return flags.to_bytes(2, "big") + b"".join(parts)
 
 
-def _begin(data: bytes | memoryview) -> tuple[fields.FieldReader, int]:
-    reader = fields.FieldReader(data)
-    flags = reader.unsigned(2)
-    if flags & ~_KNOWN_BITS:
-        raise SyntaxRefused(f"property flags {flags:#06x} have bits that mean nothing")
-    return reader, flags
-
-
-def _finish(reader: fields.FieldReader) -> None:
-    if reader.position != reader.end:
-        raise SyntaxRefused(f"{reader.end - reader.position} bytes after the last property")
-
-
-def _skip(reader: fields.FieldReader, name: str) -> None:
-    if name in _TABLE:
-        reader.skip(reader.unsigned(4))
-    elif name in _OCTET:
-        reader.skip(1)
-    elif name in _TIMESTAMP:
-        reader.skip(8)
-    else:
-        reader.skip(reader.unsigned(1))
-
-
 def _write(name: str, value: Any) -> bytes:
-    if name in _TABLE:
+    if name == "headers":
         return fields.table(value)
-    if name in _OCTET:
-        return int(value).to_bytes(1, "big")
-    if name in _TIMESTAMP:
-        return int(value).to_bytes(8, "big")
+    if name in _SIZES:
+        return int(value).to_bytes(_SIZES[name], "big")
     return fields.short_string(value)
