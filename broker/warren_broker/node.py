@@ -172,6 +172,8 @@ class Node:
             transaction_bytes_max=limits.transaction_bytes_max,
             consumers_max=limits.consumers_max,
             undelivered_bytes_max=limits.undelivered_bytes_max,
+            received_bytes_max=limits.received_bytes_max,
+            unsettled_max=limits.unsettled_max,
             handshake_ms=limits.handshake_timeout_ms,
             cluster_name=self.settings.cluster,
             anonymous=self.settings.anonymous_login,

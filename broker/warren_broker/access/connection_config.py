@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
+
+BLOCK_BYTES: Final = 32 << 20
+"""Largest block of a 1.0 client where single messages are smaller than that."""
+COLUMNS_BYTES: Final = 1 << 20
+"""More than the header, routes and columns of a block of one message."""
 LOGIN_FRAME_BYTES_MAX = 8192
 """Largest frame before the login, as in RabbitMQ: the client is not authenticated yet."""
 
@@ -22,6 +30,12 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     undelivered_bytes_max deliveries that wait for a client that does not read, see docs/limits.md
     handshake_ms        time allowed from the first byte to connection.open
     closing_ms          time allowed between close and close-ok
+    received_bytes_max  what has come on 1.0 and is not read, over all sessions; more ends it
+    unsettled_max       deliveries that a 1.0 client has not settled, over all links
+    request_bytes_max   one management request
+    in_flight_bytes_max blocks passed on and not answered; above it no further one is read
+    send_ahead_bytes_max messages fetched, over all links, or written, over all sessions, ahead of
+                        the client's reading
     waiting_bytes_max   bytes that wait for the broker's answers; above, `wants_input` is False
     external            user in the client's certificate, for SASL EXTERNAL; None: it is not offered
     anonymous           user and password of clients with SASL ANONYMOUS; None: it is not offered
@@ -36,6 +50,11 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     transaction_bytes_max: int = 64 * 1024 * 1024
     consumers_max: int = 10_000
     undelivered_bytes_max: int = 64 * 1024 * 1024
+    received_bytes_max: int = 256 * 1024 * 1024
+    unsettled_max: int = 100_000
+    request_bytes_max: int = 4 * 1024 * 1024
+    in_flight_bytes_max: int = 32 * 1024 * 1024
+    send_ahead_bytes_max: int = 8 * 1024 * 1024
     handshake_ms: int = 10_000
     closing_ms: int = 10_000
     waiting_bytes_max: int = 16 * 1024 * 1024
@@ -46,6 +65,16 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     cluster_name: str = "warren"
     anonymous: tuple[str, str] | None = None
     external: str | None = None
+
+    @property
+    def block_bytes_max(self) -> int:
+        """Of one block on a link of 1.0; told as its max-message-size."""
+        return max(BLOCK_BYTES, self.message_bytes_max + self.frame_max + COLUMNS_BYTES)
+
+    @property
+    def properties_bytes_max(self) -> int:
+        """Of one message's properties as stored: what a 0.9.1 frame holds."""
+        return self.frame_max - HEADER_FRAME_BYTES
 
     @property
     def properties(self) -> dict[str, str]:

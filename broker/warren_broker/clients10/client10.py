@@ -21,7 +21,6 @@ from warren_broker.clients10 import connection_requests, link_requests
 from warren_broker.clients10.blocks10 import BLOCK_HANDLERS
 from warren_broker.clients10.connection import Connection10
 from warren_broker.clients10.consumers10 import Consumers10
-from warren_broker.clients10.link import Limits10
 from warren_broker.clients10.links10 import LINK_HANDLERS
 from warren_broker.clients10.views10 import VIEW_HANDLERS
 from warren_machines.queue.commands import Acknowledgement
@@ -29,7 +28,6 @@ from warren_raft.runtime.net.stream import Stream
 from warren_wire import errors
 from warren_wire.admin.requests import Tag
 from warren_wire.admin.users import RenewTokenRequest
-from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
 from warren_wire.amqp10.proton import compiled_engine
 from warren_wire.quoting import quoted
 
@@ -38,10 +36,6 @@ HANDSHAKE_TICK_MS = 500
 """Until an idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
 OWN_PRODUCT: Final = "Warren"
 """How the product of this project's own clients begins: they are told why with Open and Close."""
-BLOCK_BYTES: Final = 32 << 20
-"""Largest block of a client where single messages are smaller than that."""
-COLUMNS_BYTES: Final = 1 << 20
-"""More than the header, routes and columns of a block of one message."""
 _HANDLERS: dict[type, Callable[[Asker, Any, Callable[[Any], None]], None]] = {
     **HANDLERS,
     **BLOCK_HANDLERS,
@@ -118,24 +112,10 @@ class Client10(ProtocolClient):
 
     def __init__(self, broker: Broker, config: ConnectionConfig, stream: Stream, peer: str) -> None:
         super().__init__("1.0", broker, stream, peer)
-        settings = broker.settings.limits
         self._connection = Connection10(
             container=broker.settings.node,
-            properties=config.properties,
-            idle_timeout_s=float(config.heartbeat_s),
-            must_be=self._must_be,
-            limits=Limits10(
-                block_bytes_max=max(
-                    BLOCK_BYTES, settings.message_size_max + settings.frame_max + COLUMNS_BYTES
-                ),
-                unfinished_bytes_max=settings.unfinished_bytes_max,
-                received_bytes_max=settings.received_bytes_max,
-                undelivered_bytes_max=settings.undelivered_bytes_max,
-                unsettled_max=settings.unsettled_max,
-                message_bytes_max=settings.message_size_max,
-                properties_bytes_max=settings.frame_max - HEADER_FRAME_BYTES,
-            ),
             config=config,
+            must_be=self._must_be,
             lends_credit=not has_assertions(),
         )
         self._consumers = Consumers10(

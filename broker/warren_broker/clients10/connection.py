@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -26,7 +26,6 @@ from warren_broker.clients10.connection_requests import (
 from warren_broker.clients10.consuming_link import ConsumingLink, RetiredConsumer
 from warren_broker.clients10.dynamic_nodes import VOLATILE_QUEUE, dynamic_source, dynamic_target
 from warren_broker.clients10.link import (
-    Limits10,
     LinkFault,
     LinkPart,
     OnAnswer,
@@ -91,8 +90,7 @@ class Connection10:
     client      the client's own description: container id, product, version
     faults      refusals, for the log
     failure     why the connection ends, for the log; "" while it is open
-    properties  this node's description for the client's eyes, such as product and version
-    config      says which SASL mechanisms are offered beside PLAIN and AMQPLAIN
+    limits      of the connection, and this node's description of itself
     done        nothing more will be sent: when `take_output` is empty, the socket is to be closed
 
     Invariant: every token in `_waiting` was returned once by `take_requests` (or is held until
@@ -103,16 +101,13 @@ class Connection10:
         self,
         *,
         container: str,
-        properties: Mapping[str, str] | None = None,
-        idle_timeout_s: float = 60.0,
-        limits: Limits10 | None = None,
         config: ConnectionConfig | None = None,
         lends_credit: bool = True,
         must_be: Callable[[Tag, str], None] | None = None,
     ) -> None:
         self.lends_credit = lends_credit
         self._must_be = must_be
-        self.limits = limits or Limits10()
+        self.limits = config or ConnectionConfig()
         self.in_flight_bytes = 0
         self.unfinished_bytes = 0
         self.keyed_bytes = 0
@@ -129,8 +124,8 @@ class Connection10:
         self.faults: list[LinkFault] = []
         self.opened = False
         self.failure = ""
-        self._properties = dict(properties or {})
-        self._sasl: SaslServer | None = SaslServer(config or ConnectionConfig())
+        self._sasl: SaslServer | None = SaslServer(self.limits)
+        idle_timeout_s = float(self.limits.heartbeat_s)
         self._engine = Engine(server=True, container=container, idle_timeout_s=idle_timeout_s)
         self._engine.bind()
         self.flows = LinkFlows(self._engine)
@@ -432,7 +427,7 @@ class Connection10:
         self.ask(OpenVhost(self.user, self.vhost), answered)
 
     def _vhost_answered(self, answer: VhostOpened) -> None:
-        told = {**self._properties, "node": answer.node, "cluster_name": answer.cluster}
+        told = {**self.limits.properties, "node": answer.node, "cluster_name": answer.cluster}
         self._engine.open({symbol(key): value for key, value in told.items()})
         self.opened = True
         self._requests.extend(self._held)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.clients10.connection_bounds import ConnectionBounds, FetchedAhead
 from warren_broker.clients10.connection_requests import AnyRequest
 from warren_wire.admin.requests import Request, Tag
-from warren_wire.amqp091.fitting import HEADER_FRAME_BYTES
 from warren_wire.amqp10.addresses import BLOCKS_CAPABILITY, WARREN_ANSWERS
 from warren_wire.amqp10.deliveries import Frames, Handle
 from warren_wire.amqp10.fields import read_map, repeat_address
@@ -33,35 +32,6 @@ OUTCOMES: Final = (
     "amqp:modified:list",
 )
 OnAnswer: TypeAlias = Answer[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits10:
-    """Bounds of one connection, in bytes.
-
-    block_bytes_max      one block on a link; advertised as its max-message-size
-    message_bytes_max    one message on a publisher's link
-    properties_bytes_max one message's properties as stored: what a 0.9.1 frame holds
-    request_bytes_max    one management request
-    unfinished_bytes_max incomplete blocks over all links; more ends the connection
-    received_bytes_max   what has come and is not read, over all sessions; more ends the connection
-    in_flight_bytes_max  blocks passed on and not answered; above it nothing more is read
-    send_ahead_bytes_max messages fetched, over all links, or written, over all sessions, ahead of
-                         the client's reading
-    undelivered_bytes_max deliveries that wait to be written, over all links of consumers
-    unsettled_max        deliveries, not bytes, that the client has not settled, over the same
-    """
-
-    block_bytes_max: int = 32 << 20
-    message_bytes_max: int = 16 << 20
-    properties_bytes_max: int = (128 << 10) - HEADER_FRAME_BYTES
-    request_bytes_max: int = 4 << 20
-    unfinished_bytes_max: int = 128 << 20
-    received_bytes_max: int = 256 << 20
-    in_flight_bytes_max: int = 32 << 20
-    send_ahead_bytes_max: int = 8 << 20
-    undelivered_bytes_max: int = 64 << 20
-    unsettled_max: int = 100_000
 
 
 class LinkFault(NamedTuple):
@@ -90,7 +60,7 @@ class LinkHost(Protocol):
     frames            the connection's, made before they are asked for
     """
 
-    limits: Limits10
+    limits: ConnectionConfig
     faults: list[LinkFault]
     in_flight_bytes: int
     unfinished_bytes: int

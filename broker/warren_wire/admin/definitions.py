@@ -12,7 +12,7 @@ import msgspec
 from warren_wire.admin.requests import AdminRequest, route
 
 PACKED_BYTES_MAX: Final = 64 << 20
-"""Of a file as it comes; one request over AMQP 1.0 has less (`Limits10.request_bytes_max`)."""
+"""Of a file as it comes; one request over 1.0 has less (`ConnectionConfig.request_bytes_max`)."""
 
 
 class NotHonoured(msgspec.Struct, frozen=True):

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from proton import UNDESCRIBED, Array, Data, Message, symbol
 
+from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.access.sasl10 import AMQP_HEADER, SASL_HEADER
 from warren_broker.clients10 import connection_requests as asks
 from warren_broker.clients10.connection import Connection10
-from warren_broker.clients10.link import Limits10
 from warren_wire import errors
 from warren_wire.admin import exchanges as binding_resource
 from warren_wire.admin import queues as queue_resource
@@ -43,7 +43,7 @@ def init_frame(mechanism: str = "PLAIN", response: bytes = b"\0guest\0guest") ->
 
 
 def new(**limits: int) -> Connection10:
-    return Connection10(container="node", limits=Limits10(**limits))
+    return Connection10(container="node", config=ConnectionConfig(**limits))
 
 
 def output(connection: Connection10) -> bytes:
@@ -261,19 +261,12 @@ def test_open_tells_what_clients_of_rabbitmq_look_for(
     frames_of: int, told: int, window: int
 ) -> None:
     """A client that takes frames of 1 MiB sends blocks; others get RabbitMQ's limits."""
-    server = Connection10(
-        container="node", properties={"product": "RabbitMQ", "version": "4.3.0"}, idle_timeout_s=60
-    )
-    client = Client(server, frame_size=frames_of)
+    client = Client(new(), frame_size=frames_of)
     client.turn()
     connection, transport = client.engine.connection, client.engine.transport
     properties = {str(key): value for key, value in dict(connection.remote_properties).items()}
-    assert properties == {
-        "product": "RabbitMQ",
-        "version": "4.3.0",
-        "node": "n",
-        "cluster_name": "c",
-    }
+    assert properties == {**ConnectionConfig().properties, "node": "n", "cluster_name": "c"}
+    assert (properties["product"], properties["version"]) == ("RabbitMQ", "4.3.0")
     offered = connection.remote_offered_capabilities
     assert [str(name) for name in offered] == ["LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "warren_relays"]
     assert transport.remote_max_frame_size == told

@@ -341,7 +341,7 @@ def test_an_aborted_message_behind_waiting_ones_is_dropped_in_its_turn() -> None
 
 @pytest.mark.parametrize("large", ["body", "delivery annotations", "application properties"])
 def test_a_link_keeps_nothing_of_a_large_message(large: str) -> None:
-    client = opened(properties_bytes_max=16 << 20)
+    client = opened(frame_max=16 << 20)
     sender = publisher(client)
     receiver = consumer(client)
     text = "x" * (4 << 20)
