@@ -7,7 +7,6 @@ each URI, which this process alone knows, and which are forgotten when the link 
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
@@ -18,9 +17,9 @@ from warren_broker.access.access import IMPERSONATOR
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_machines.metadata import permissions
-from warren_machines.metadata.permissions import HeldPermissions, Permission, Permissions
+from warren_machines.metadata.permissions import HeldPermissions, Permission
 from warren_machines.metadata.state import Scope
-from warren_machines.metadata.upstreams import federated_exchanges
+from warren_machines.metadata.upstreams import federated_exchange
 from warren_wire.errors import AccessRefused
 from warren_wire.links.definition import ShovelEnd
 from warren_wire.links.uris import OWN_CLUSTER, ClusterPlaces, is_loopback
@@ -29,7 +28,7 @@ BY_OPERATOR: Final = ""
 """Setter of a link of the configuration, or of the definitions that are loaded at a start."""
 LINK_USER: Final = "link"
 """How the name begins under which a link logs in; it is in no definitions."""
-LINK_QUEUES: Final = r"^amq\.gen-"
+LINK_QUEUES: Final = "amq.gen-"
 """A federation link has queues of its own that show where it leads."""
 SETTER_NOT_KNOWN: Final = (
     "it is not known which user has set it, and in this cluster permissions are needed: set it "
@@ -53,6 +52,24 @@ class LinkLogin(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"LinkLogin(setter={self.setter!r}, vhost={self.vhost!r}, user={self.user!r})"
+
+
+class _FederatedRights(msgspec.Struct, frozen=True):
+    """What links may do: publish to queues by their names, and to federated exchanges.
+
+    Asked for each routing key that a peer sends: one exchange is looked at, not all of the vhost.
+    """
+
+    scope: Scope
+
+    def allows(self, permission: Permission, name: str) -> bool:
+        """See HeldPermissions."""
+        if permission == "configure":
+            return name.startswith(LINK_QUEUES)
+        to_queue = name == "amq.default"
+        return permission == "write" and (
+            to_queue or federated_exchange(self.scope, name) is not None
+        )
 
 
 class LinkRights:
@@ -151,7 +168,7 @@ class LinkLogins:
         if self.refusal(login):
             return None
         if login.federated:
-            return _federated_rights(self._definitions.state.scopes[login.vhost])
+            return _FederatedRights(self._definitions.state.scopes[login.vhost])
         user = login.user or login.setter
         return self._definitions.permissions(login.vhost, user) if user else permissions.ALL
 
@@ -213,9 +230,3 @@ class LinkLogins:
         if login.user and not self._definitions.authenticate(login.user, login.password):
             return None
         return LinkRights(self, login, name)
-
-
-def _federated_rights(scope: Scope) -> Permissions:
-    """Return what links may do: publish to queues by their names, and to federated exchanges."""
-    names = ["amq.default", *(exchange.name for exchange in federated_exchanges(scope))]
-    return Permissions(configure=LINK_QUEUES, write=f"^({'|'.join(map(re.escape, names))})$")

@@ -148,17 +148,18 @@ def link_queue_name(exchange: str, for_whom: str) -> str:
     return begin.decode(errors="ignore") + end
 
 
-def federated_exchanges(scope: Scope) -> list[Exchange]:
-    """Return the exchanges of a vhost with a policy of federation and an upstream to follow it."""
-    if not any(component == FEDERATION_UPSTREAM for component, _ in scope.parameters):
-        return []
-    return [
-        exchange
-        for name, exchange in scope.exchanges.items()
-        if name
-        and not exchange.internal
-        and any(key in scope.policies.of_exchange(name).definition for key in FEDERATION_KEYS)
-    ]
+def federated_exchange(scope: Scope, name: str) -> tuple[Exchange, Mapping[str, Any]] | None:
+    """Return an exchange that has a policy of federation, and its policy."""
+    exchange = scope.exchanges.get(name) if name else None
+    if exchange is None or exchange.internal:
+        return None
+    definition = scope.policies.of_exchange(name).definition
+    return (exchange, definition) if any(key in definition for key in FEDERATION_KEYS) else None
+
+
+def has_upstreams(scope: Scope) -> bool:
+    """Return whether a vhost has an upstream that a policy may name."""
+    return any(component == FEDERATION_UPSTREAM for component, _ in scope.parameters)
 
 
 def link_ends(parameter: Parameter) -> tuple[ShovelEnd, ...]:

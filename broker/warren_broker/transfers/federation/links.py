@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from itertools import repeat
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -17,13 +18,15 @@ import msgspec
 from warren_broker.transfers.federation.exchange_rules import MAX_HOPS
 from warren_broker.transfers.shovel.process import BINDINGS, FETCH, PAUSE, REMOVE
 from warren_broker.transfers.shovel.shovels import shovel_owner
-from warren_broker.transfers.shovel.supervisor import Key, ManagedShovel, Supervisor
-from warren_machines.metadata.records import Parameter, QueueRecord
+from warren_broker.transfers.shovel.supervisor import Key, ManagedShovel, Supervisor, Wanted
+from warren_machines.metadata.records import Exchange, Parameter
+from warren_machines.metadata.state import Scope
 from warren_machines.metadata.upstreams import (
     CONSUMER_TAG,
     Upstream,
     exchange_transfer_of,
-    federated_exchanges,
+    federated_exchange,
+    has_upstreams,
     transfer_of,
     upstreams_of,
 )
@@ -33,7 +36,7 @@ from warren_wire.admin.shovels import FEDERATION, TERMINATED, ShovelInfo
 from warren_wire.arguments import plain
 from warren_wire.errors import Refusal
 from warren_wire.links.definition import parse_shovel
-from warren_wire.parameter_values import FEDERATION_UPSTREAM
+from warren_wire.policy_keys import FEDERATION_KEYS
 from warren_wire.quoting import SHOWN_CHARACTERS_MAX, quoted
 
 LINK: Final = "federation-link"
@@ -42,6 +45,12 @@ DEMAND_MS: Final = 50
 EXCHANGE_LINK: Final = "federation-exchange-link"
 """Component of the parameters that stand for links; they are in no definitions."""
 BINDINGS_MS: Final = 100
+Under: TypeAlias = dict[tuple[tuple[str, Any], ...], list[Upstream]]
+"""Upstreams of a vhost, by what a policy says of federation."""
+_POLICIES_KNOWN: Final = 16
+_PARAMETERS_PER_STEP: Final = 16
+LINKS_MAX: Final = 10_000
+"""Links of one kind of a node that are looked at; `supervisor.RUNNING_MAX` of them run."""
 CLEANUP_NEVER: Final = "never"
 """Value of `resource-cleanup-mode`: the queue upstream stays when a link is not wanted any more."""
 
@@ -58,6 +67,7 @@ class LinkSupervisor(Supervisor):
     """
 
     federates = True
+    wanted_max = LINKS_MAX
     kind: str
 
     @abstractmethod
@@ -67,6 +77,21 @@ class LinkSupervisor(Supervisor):
     @abstractmethod
     def ends(self, parameter: Parameter) -> dict[str, Any]:
         """Return the fields of ShovelInfo that say what the link is between."""
+
+    def upstreams(
+        self, scope: Scope, policy: Mapping[str, Any], known: Under
+    ) -> Iterator[Upstream | None]:
+        """Yield the upstreams under a policy, and None for each step that it takes to find them.
+
+        known  those under the policies before
+        """
+        asked = tuple((key, policy[key]) for key in FEDERATION_KEYS if key in policy)
+        if asked not in known:
+            if len(known) >= _POLICIES_KNOWN:
+                known.clear()
+            known[asked] = upstreams_of(scope.parameters, policy)
+            yield from repeat(None, len(scope.parameters) // _PARAMETERS_PER_STEP)
+        yield from known[asked]
 
     def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
         """See Supervisor."""
@@ -130,32 +155,27 @@ class FederationLinks(LinkSupervisor):
 
     # ------------------------------------------------------------ which ones
 
-    def wanted(self) -> dict[Key, Parameter]:
+    def wanted(self) -> Iterator[Wanted]:
         """See Supervisor."""
         state, host = self._definitions.state, self._cluster.host
-        federated = {
-            vhost
-            for vhost, scope in state.scopes.items()
-            if any(component == FEDERATION_UPSTREAM for component, _ in scope.parameters)
+        known: dict[str, Under] = {
+            vhost: {} for vhost, scope in state.scopes.items() if has_upstreams(scope)
         }
-        found: dict[Key, Parameter] = {}
-        if not federated:
-            return found
-        for group in sorted(self._cluster.effects.led):
+        for group in sorted(self._cluster.effects.led) if known else ():
+            yield None
             queue = state.groups.get(group)
-            if queue is None or queue.vhost not in federated or not host.is_leader(group):
+            if queue is None or queue.vhost not in known or not host.is_leader(group):
                 continue
-            for upstream in self._upstreams(queue):
+            if queue.owner_uplink:  # exclusive: its only consumers are those of one connection
+                continue
+            scope, policy = state.scopes[queue.vhost], self._definitions.policy(queue).definition
+            for upstream in self.upstreams(scope, policy, known[queue.vhost]):
+                if upstream is None:
+                    yield None
+                    continue
                 value = {"queue": queue.name, "group": group, "upstream": upstream.value}
                 key = (queue.vhost, f"{queue.name}\0{upstream.name}")
-                found[key] = Parameter(queue.vhost, LINK, upstream.name, value, upstream.user)
-        return found
-
-    def _upstreams(self, queue: QueueRecord) -> list[Upstream]:
-        if queue.owner_uplink:  # exclusive: its only consumers are those of one connection
-            return []
-        policy = self._definitions.policy(queue).definition
-        return upstreams_of(self._definitions.state.parameters(queue.vhost), policy)
+                yield key, Parameter(queue.vhost, LINK, upstream.name, value, upstream.user)
 
     # ------------------------------------------------------------ running one
 
@@ -200,33 +220,22 @@ class ExchangeLinks(LinkSupervisor):
 
     # ------------------------------------------------------------ which ones
 
-    def wanted(self) -> dict[Key, Parameter]:
+    def wanted(self) -> Iterator[Wanted]:
         """See Supervisor."""
         own, nodes = self._cluster.host.node_id, self.candidates()
-        return {
-            key: parameter for key, parameter in self._all() if shovel_owner(*key, nodes) == own
-        }
-
-    def _all(self) -> Iterator[tuple[Key, Parameter]]:
-        """Yield the links of this cluster."""
-        for vhost, scope in self._definitions.state.scopes.items():
-            for exchange in federated_exchanges(scope):
-                definition = scope.policies.of_exchange(exchange.name).definition
-                for upstream in upstreams_of(scope.parameters, definition):
-                    arguments = plain(exchange.arguments)
-                    value = {
-                        "exchange": exchange.name,
-                        "kind": exchange.kind,
-                        "durable": exchange.durable,
-                        "arguments": {
-                            name: arguments[name]
-                            for name in sorted(arguments)
-                            if isinstance(arguments[name], str | int | float)
-                        },
-                        "upstream": upstream.value,
-                    }
-                    key = (vhost, f"{exchange.name}\0{upstream.name}")
-                    yield key, Parameter(vhost, EXCHANGE_LINK, upstream.name, value, upstream.user)
+        for vhost, scope in list(self._definitions.state.scopes.items()):
+            known: Under = {}
+            for name in list(scope.exchanges) if has_upstreams(scope) else ():
+                yield None
+                found = federated_exchange(scope, name)
+                if found is None:
+                    continue
+                for upstream in self.upstreams(scope, found[1], known):
+                    key = (vhost, f"{name}\0{upstream.name if upstream else ''}")
+                    if upstream is None or shovel_owner(*key, nodes) != own:
+                        yield None
+                    else:
+                        yield key, _exchange_link(vhost, found[0], upstream)
 
     # ------------------------------------------------------------ running one
 
@@ -267,13 +276,23 @@ class ExchangeLinks(LinkSupervisor):
     def leaving(self, key: Key, shovel: ManagedShovel) -> None:
         """See Supervisor: unless another node runs it now, its queue upstream goes, too."""
         kept = shovel.parameter.value["upstream"].get("resource-cleanup-mode") == CLEANUP_NEVER
-        if not kept and shovel.process is not None and key not in dict(self._all()):
+        if not kept and shovel.process is not None and not self._has(*key):
             shovel.process.tell_all(REMOVE)
+
+    def _has(self, vhost: str, name: str) -> bool:
+        """Return whether the cluster has a link."""
+        exchange, _, upstream = name.partition("\0")
+        scope = self._definitions.state.scopes.get(vhost)
+        found = federated_exchange(scope, exchange) if scope is not None else None
+        if scope is None or found is None:
+            return False
+        return any(one.name == upstream for one in upstreams_of(scope.parameters, found[1]))
 
     # ------------------------------------------------------------ bindings
 
     def watch(self) -> None:
         """Tell each process the bindings of its exchange, when they are others than before."""
+        lines: dict[tuple[str, str], bytes] = {}
         for shovel in self._here.values():
             if shovel.process is None:
                 continue
@@ -285,9 +304,33 @@ class ExchangeLinks(LinkSupervisor):
             if shovel.told == now:
                 continue
             shovel.told = now
-            bound = [
-                (each.routing_key, plain(each.arguments))
-                for each in scope.bindings.get(exchange, {}).values()
-            ]
-            packed = base64.b64encode(msgspec.msgpack.encode(bound))
-            shovel.process.tell_all(BINDINGS + packed + b"\n")
+            line = lines.get((vhost, exchange))
+            if line is None:
+                line = lines[vhost, exchange] = _bindings_line(scope, exchange)
+            shovel.process.tell_all(line)
+
+
+def _exchange_link(vhost: str, exchange: Exchange, upstream: Upstream) -> Parameter:
+    """Return the parameter that stands for the link of an exchange."""
+    arguments = plain(exchange.arguments)
+    value = {
+        "exchange": exchange.name,
+        "kind": exchange.kind,
+        "durable": exchange.durable,
+        "arguments": {
+            name: arguments[name]
+            for name in sorted(arguments)
+            if isinstance(arguments[name], str | int | float)
+        },
+        "upstream": upstream.value,
+    }
+    return Parameter(vhost, EXCHANGE_LINK, upstream.name, value, upstream.user)
+
+
+def _bindings_line(scope: Scope, exchange: str) -> bytes:
+    """Return the line that tells a process the bindings of its exchange."""
+    bound = [
+        (each.routing_key, plain(each.arguments))
+        for each in scope.bindings.get(exchange, {}).values()
+    ]
+    return BINDINGS + base64.b64encode(msgspec.msgpack.encode(bound)) + b"\n"

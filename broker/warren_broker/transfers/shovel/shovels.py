@@ -21,7 +21,7 @@ from warren_broker.cluster.link_logins import LinkLogins
 from warren_broker.cluster.survey import Answers, Survey
 from warren_broker.settings.static_shovels import STATIC_VHOST
 from warren_broker.transfers.shovel.sealed_uris import UriSeal
-from warren_broker.transfers.shovel.supervisor import Key, ManagedShovel, Supervisor
+from warren_broker.transfers.shovel.supervisor import Key, ManagedShovel, Supervisor, Wanted
 from warren_machines.metadata.commands import DeleteParameter
 from warren_machines.metadata.records import Parameter
 from warren_wire.admin.shovels import (
@@ -152,14 +152,14 @@ class Shovels(Supervisor):
 
         self._survey.ask(self._definitions.within_reach(), told, "", "")
 
-    def wanted(self) -> dict[Key, Parameter]:
-        """See Supervisor."""
+    def wanted(self) -> Iterator[Wanted]:
+        """See Supervisor; they are a sum: looked at in one step."""
         own, nodes = self._cluster.host.node_id, self.candidates()
-        return {
-            key: parameter
+        yield from [
+            (key, parameter)
             for key, parameter in self._all(None)
             if self._owner(key, nodes) == own and (key[0] != STATIC_VHOST or self._static.known)
-        }
+        ]
 
     def _owner(self, key: Key, nodes: list[str]) -> str | None:
         if key[0] == STATIC_VHOST:

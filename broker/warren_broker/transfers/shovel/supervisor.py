@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 LOOK_MS: Final = 500
 STARTS_PER_LOOK: Final = 4
 """Processes started before the loop does other work: many shovels start one after the other."""
+STEPS_PER_TURN: Final = 1_000
+COLLECT_MS: Final = 20
 NEW_PER_LOOK: Final = 50
 """Definitions read before the loop does other work."""
 RUNNING_MAX: Final = 100
@@ -36,8 +39,10 @@ WITHOUT_LEADER_MS: Final = 10_000
 RESTART_MS: Final = 1_000
 RESTART_MS_MAX: Final = 60_000
 
-Key = tuple[str, str]
+Key: TypeAlias = tuple[str, str]
 """Vhost and name of a shovel."""
+Wanted: TypeAlias = tuple[Key, Parameter] | None
+"""What should run; see `Supervisor.wanted`."""
 LinkEnd = list[tuple[ShovelUri, LinkLogin]]
 """URIs of one end, with what each may do if it leads to this cluster."""
 
@@ -84,10 +89,12 @@ class Supervisor(ABC):
     watch_ms  interval of `watch`, which is called only while anything runs here: a node without
               shovels and links does not wake for them
     federates  whether the destination of what runs is a federated object of this cluster
+    wanted_max  the first of what should run that are looked at
     """
 
     watch_ms: int | None = None
     federates = False
+    wanted_max = sys.maxsize
 
     def __init__(
         self,
@@ -108,8 +115,11 @@ class Supervisor(ABC):
         self._watching = False
 
     @abstractmethod
-    def wanted(self) -> dict[Key, Parameter]:
-        """Return what this node should run now, as the definitions have it: URIs are sealed."""
+    def wanted(self) -> Iterator[Wanted]:
+        """Yield what this node should run now, as the definitions have it: URIs are sealed.
+
+        None is a step without a result: the definitions may change between any two.
+        """
 
     @abstractmethod
     def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
@@ -162,9 +172,23 @@ class Supervisor(ABC):
 
     def _look(self) -> None:
         """Compare what runs with what should run; again after a while."""
+        self._collect(self.wanted() if self._may_run() else iter(()), {})
+
+    def _collect(self, found: Iterator[Wanted], wanted: dict[Key, Parameter]) -> None:
+        """Find out what should run, some steps in each turn: links are a product."""
         if self._own is None:
             return
-        wanted = self.wanted() if self._may_run() else {}
+        for steps, one in enumerate(found, 1):
+            if one is not None:
+                wanted[one[0]] = one[1]
+            if len(wanted) >= self.wanted_max:
+                break
+            if steps >= STEPS_PER_TURN:
+                self._cluster.loop.call_later(COLLECT_MS, lambda: self._collect(found, wanted))
+                return
+        self._compare(wanted)
+
+    def _compare(self, wanted: dict[Key, Parameter]) -> None:
         for key in [key for key in self._here if key not in wanted]:
             self._drop(key, "moved to another node, or removed")
         starts, new = STARTS_PER_LOOK, NEW_PER_LOOK

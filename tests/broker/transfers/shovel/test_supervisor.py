@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +20,9 @@ from warren_broker.transfers.shovel.supervisor import (
     RUNNING_MAX,
     STARTS_PER_LOOK,
     WAITS,
-    Key,
     ManagedShovel,
     Supervisor,
+    Wanted,
 )
 from warren_machines.metadata.records import Parameter
 from warren_wire.admin.shovels import DONE, RUNNING, STARTING, TERMINATED, ShovelInfo
@@ -113,8 +113,9 @@ class Links(Supervisor):
         self.timers = []
         call()
 
-    def wanted(self) -> dict[Key, Parameter]:
-        return {("/", name): Parameter("/", "link", name, self.value) for name in self.names}
+    def wanted(self) -> Iterator[Wanted]:
+        for name in self.names:
+            yield ("/", name), Parameter("/", "link", name, self.value)
 
     def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
         return True, ShovelInfo(vhost="/", name=parameter.name, node=node)
@@ -264,8 +265,9 @@ class Ending(Links):
         """The same definition, set once more."""
         return Parameter("/", "shovel", "0000", dict(self.value))
 
-    def wanted(self) -> dict[Key, Parameter]:
-        return {} if self.given is None else {("/", self.given.name): self.given}
+    def wanted(self) -> Iterator[Wanted]:
+        if self.given is not None:
+            yield ("/", self.given.name), self.given
 
     def done(self, shovel: ManagedShovel) -> None:
         self.end(shovel)
