@@ -17,13 +17,13 @@ import os
 import re
 import ssl
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from pyspark_warren.errors import BrokerUnavailableError, OptionError, TokenError, named_conditions
-from pyspark_warren.options.connection import POST
+from pyspark_warren.options.connection import POST, OauthOptions
 from pyspark_warren.options.specs import secret_names
 from warren.client_tls import client_context, tls_failure
 from warren.errors import TlsError
@@ -112,32 +112,27 @@ _LATER: Final = frozenset({408, 429})
 """Statuses, beside 5xx, after which the same request may succeed."""
 
 
-class TokenClient(NamedTuple):
-    """A client of a token endpoint; see the options of these names."""
-
-    endpoint: str
-    client_id: str
-    secret: Secret
-    scope: str | None
-    audience: str | None
-    auth: str
-    ca_file: str | None
-
-    @property
-    def shown(self) -> str:
-        """Host and port, for texts: paths and queries may hold what is secret."""
-        return urlsplit(self.endpoint).netloc
+def shown(client: OauthOptions) -> str:
+    """Return the endpoint's host and port, for texts: paths and queries may hold what is secret."""
+    return urlsplit(_url(client)).netloc
 
 
-def request_token(client: TokenClient) -> tuple[str, float | None]:
+def _url(client: OauthOptions) -> str:
+    assert client.oauth_token_endpoint is not None
+    return client.oauth_token_endpoint
+
+
+def request_token(client: OauthOptions) -> tuple[str, float | None]:
     """Ask for a token; return it and its life in seconds, None where the answer does not say it.
 
     raises  TokenError: the endpoint refuses, or answers what is no token;
             BrokerUnavailableError: it cannot be reached, or not now; OptionError: of the secret
     """
-    secret = client.secret.read() or ""
+    named = client.oauth_client_secret_file, client.oauth_client_secret_env
+    option = "oauthClientSecret"
+    secret = Secret(option, "client's secret", client.oauth_client_secret, *named).read() or ""
     status, kind, data = _post(client, *_form(client, secret))
-    where = f"token endpoint {client.shown}"
+    where = f"token endpoint {shown(client)}"
     if 300 <= status < 400:
         raise TokenError(
             f"{where} answers {status}, a redirect, which is not followed: it could take the "
@@ -168,23 +163,24 @@ class _Refusal(msgspec.Struct):
     error_description: str = ""
 
 
-def _form(client: TokenClient, secret: str) -> tuple[str, dict[str, str]]:
+def _form(client: OauthOptions, secret: str) -> tuple[str, dict[str, str]]:
     """Return body and headers."""
     fields = {"grant_type": "client_credentials"}
-    if client.scope:
-        fields["scope"] = client.scope
-    if client.audience:
-        fields["audience"] = client.audience
+    if client.oauth_scope:
+        fields["scope"] = client.oauth_scope
+    if client.oauth_audience:
+        fields["audience"] = client.oauth_audience
     headers = {
         "Accept": "application/json",
         "Content-Type": "application/x-www-form-urlencoded",
         "Connection": "close",
     }
-    if client.auth == POST:
-        fields |= {"client_id": client.client_id, "client_secret": secret}
+    identity = client.oauth_client_id or ""
+    if client.oauth_client_auth == POST:
+        fields |= {"client_id": identity, "client_secret": secret}
     else:
         # RFC 6749, 2.3.1: both are encoded as in a form before they are joined by the colon.
-        pair = f"{quote(client.client_id, safe='')}:{quote(secret, safe='')}"
+        pair = f"{quote(identity, safe='')}:{quote(secret, safe='')}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     return urlencode(fields), headers
 
@@ -217,20 +213,20 @@ def _reason(data: bytes, secret: str) -> str:
     return f": {shown}" if shown else ""
 
 
-def _post(client: TokenClient, body: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
+def _post(client: OauthOptions, body: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
     """Return status, content type and content of the answer."""
     context = None
-    if urlsplit(client.endpoint).scheme == "https":
-        with named_conditions(f"option oauthCaFile, for token endpoint {client.shown}"):
-            context = client_context(ClientTls(client.ca_file))
-    exchange = HttpExchange(client.endpoint, context, ANSWER_S_MAX, ANSWER_BYTES_MAX)
+    if urlsplit(_url(client)).scheme == "https":
+        with named_conditions(f"option oauthCaFile, for token endpoint {shown(client)}"):
+            context = client_context(ClientTls(client.oauth_ca_file))
+    exchange = HttpExchange(_url(client), context, ANSWER_S_MAX, ANSWER_BYTES_MAX)
     try:
         status, kind, data = exchange.ask("POST", headers, body)
     except ExchangeFailed as failed:
-        raise _named(failed, client.shown) from None
+        raise _named(failed, shown(client)) from None
     if data is None:
         raise TokenError(
-            f"token endpoint {client.shown} answers {status} with more than "
+            f"token endpoint {shown(client)} answers {status} with more than "
             f"{ANSWER_BYTES_MAX} bytes, the limit; check oauthTokenEndpoint"
         )
     return status, kind, data

@@ -27,10 +27,11 @@ from pyspark_warren.errors import BrokerUnavailableError, TokenError, WarrenSpar
 from pyspark_warren.login.endpoint import (
     SECRET_FILE_BYTES_MAX,
     Secret,
-    TokenClient,
     request_token,
     secret_of_file,
+    shown,
 )
+from pyspark_warren.options.connection import OAUTH, OauthOptions
 from pyspark_warren.options.options import Options
 from warren.errors import Unavailable
 from warren.uri import Address
@@ -144,34 +145,16 @@ class TokenSource:
 
 # ------------------------------------------------------------------ by options
 
-Login: TypeAlias = TokenClient | tuple[str, str] | None
-"""What identifies a source of tokens: a client, or an option and a file; None: no tokens."""
+Login: TypeAlias = OauthOptions | None
+"""What identifies a source of tokens: the options that name it, alone; None: no tokens."""
 _sources_lock = threading.Lock()
 
 
 def login_of(options: Options) -> Login:
     """Return the source of tokens that the options name; connections of others are not shared."""
-    if options.token_file is not None:
-        return "tokenFile", options.token_file
-    if options.oauth_token_endpoint is None:
+    if options.token_file is None and options.oauth_token_endpoint is None:
         return None
-    assert options.oauth_client_id is not None
-    secret = Secret(
-        "oauthClientSecret",
-        "client's secret",
-        options.oauth_client_secret,
-        options.oauth_client_secret_file,
-        options.oauth_client_secret_env,
-    )
-    return TokenClient(
-        options.oauth_token_endpoint,
-        options.oauth_client_id,
-        secret,
-        options.oauth_scope,
-        options.oauth_audience,
-        options.oauth_client_auth,
-        options.oauth_ca_file,
-    )
+    return OauthOptions(**{spec.field: getattr(options, spec.field) for spec in OAUTH})
 
 
 def token_source(options: Options) -> TokenSource | None:
@@ -184,17 +167,14 @@ def token_source(options: Options) -> TokenSource | None:
 
 
 @lru_cache(maxsize=_SOURCES_MAX)
-def _source(login: TokenClient | tuple[str, str]) -> TokenSource:
-    if isinstance(login, TokenClient):
-        return TokenSource(partial(_of_endpoint, login))
-    option, path = login
-    return TokenSource(partial(_of_file, path, option))
+def _source(login: OauthOptions) -> TokenSource:
+    return TokenSource(partial(_of_endpoint if login.token_file is None else _of_file, login))
 
 
-def _of_endpoint(client: TokenClient) -> LoginToken:
+def _of_endpoint(client: OauthOptions) -> LoginToken:
     asked_at = time.monotonic()
     text, life_s = request_token(client)
-    where = f"token endpoint {client.shown}"
+    where = f"token endpoint {shown(client)}"
     _check(text, where)
     if life_s is None:
         life_s = _claimed_life_s(text)
@@ -208,14 +188,16 @@ def _of_endpoint(client: TokenClient) -> LoginToken:
     )
 
 
-def _of_file(path: str, option: str) -> LoginToken:
-    text = secret_of_file(path, option, "token")
-    _check(text, f"option {option}={path!r}")
+def _of_file(login: OauthOptions) -> LoginToken:
+    assert login.token_file is not None
+    text = secret_of_file(login.token_file, "tokenFile", "token")
+    where = f"option tokenFile={login.token_file!r}"
+    _check(text, where)
     now, ends = time.monotonic(), _claims(text).exp
     left_s = float("inf") if ends is None else ends - time.time()
     if left_s <= 0:
         raise BrokerUnavailableError(
-            f"option {option}={path!r}: its token has expired, {-left_s:.0f} s ago; see what is to "
+            f"{where}: its token has expired, {-left_s:.0f} s ago; see what is to "
             "renew it, and this machine's clock"
         )
     return LoginToken(text, now + min(FILE_POLL_S, RENEW_SHARE * left_s), now + left_s)

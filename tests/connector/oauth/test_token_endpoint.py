@@ -18,8 +18,9 @@ from connector.oauth.endpoint import SECRET, Answer, Asked, TokenEndpoint
 from pyspark_warren.amqp.connection import open_any, parameters
 from pyspark_warren.errors import BrokerUnavailableError, OptionError, TokenError, WarrenSparkError
 from pyspark_warren.login import endpoint as token_endpoint
-from pyspark_warren.login.endpoint import TokenClient, request_token
+from pyspark_warren.login.endpoint import request_token
 from pyspark_warren.login.tokens import login_of, token_source
+from pyspark_warren.options.connection import OauthOptions
 from pyspark_warren.options.options import Options, for_broker, parse_options
 from pyspark_warren.spool.stdio import ReceiverTask
 from tests.certificates import Authority
@@ -33,9 +34,9 @@ def read(**given: str) -> Options:
     return parse_options({"queue": "q", "broker": "amqp", **given}, "read")
 
 
-def client_of(**given: str) -> TokenClient:
+def client_of(**given: str) -> OauthOptions:
     found = login_of(read(**given))
-    assert isinstance(found, TokenClient)
+    assert found is not None
     return found
 
 

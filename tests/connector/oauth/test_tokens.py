@@ -29,6 +29,7 @@ from pyspark_warren.login.tokens import (
     token_source,
     without_secrets,
 )
+from pyspark_warren.options.connection import OauthOptions
 from pyspark_warren.options.options import Options, parse_options
 from tests.patience import PATIENCE_S
 from tests.signing_key import SigningKey
@@ -273,7 +274,7 @@ def test_a_file_with_an_expired_token(tmp_path: Path) -> None:
     assert of_file(file).token().text == file.read_text()
     file.write_text("two words")
     with pytest.raises(TokenError, match="tokenFile=.* other signs") as wrong:
-        tokens._of_file(str(file), "tokenFile")
+        tokens._of_file(OauthOptions(token_file=str(file)))
     assert "two words" not in str(wrong.value)
 
 
