@@ -130,33 +130,29 @@ def integer(minimum: int | None = 0, maximum: int | None = None) -> Check:
     return check
 
 
-def boolean(value: Any, _: Mapping[str, Any]) -> str | None:
-    """Check a boolean."""
-    return None if isinstance(value, bool) else f"{{unacceptable_type,{type_word(value)}}}"
+def _typed(kind: type) -> Check:
+    """Return a check for a type."""
 
-
-def string(value: Any, _: Mapping[str, Any]) -> str | None:
-    """Check a string."""
-    return None if isinstance(value, str) else f"{{unacceptable_type,{type_word(value)}}}"
-
-
-def one_of(choices: tuple[str, ...], otherwise: str) -> Check:
-    """Return a check for one of some words."""
-
-    def check(value: Any, arguments: Mapping[str, Any]) -> str | None:
-        problem = string(value, arguments)
-        if problem is None and value not in choices:
-            problem = otherwise
-        return problem
+    def check(value: Any, _: Mapping[str, Any]) -> str | None:
+        return None if isinstance(value, kind) else f"{{unacceptable_type,{type_word(value)}}}"
 
     return check
 
 
-def _queue_type(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    problem = string(value, arguments)
-    if problem is None and value not in ("quorum", "classic", "", "undefined"):
-        problem = f"\"unsupported queue type '{value}'\""
-    return problem
+boolean: Final = _typed(bool)
+string: Final = _typed(str)
+
+
+def one_of(choices: tuple[object, ...], otherwise: str, typed: Check = string) -> Check:
+    """Return a check for one of some words; `{value}` in the text is the one given."""
+
+    def check(value: Any, arguments: Mapping[str, Any]) -> str | None:
+        problem = typed(value, arguments)
+        if problem is None and value not in choices:
+            problem = otherwise.format(value=value)
+        return problem
+
+    return check
 
 
 def _dead_letter_routing_key(value: Any, arguments: Mapping[str, Any]) -> str | None:
@@ -165,13 +161,6 @@ def _dead_letter_routing_key(value: Any, arguments: Mapping[str, Any]) -> str | 
         problem = "routing_key_but_no_dlx_defined"
     if problem is None and len(value.encode()) > NAME_BYTES_MAX:
         problem = f"{{routing_key_too_long,{len(value.encode())}}}"
-    return problem
-
-
-def _queue_version(value: Any, arguments: Mapping[str, Any]) -> str | None:
-    problem = integer()(value, arguments)
-    if problem is None and value not in (1, 2):
-        problem = f"\"unsupported queue version '{value}'\""
     return problem
 
 
@@ -204,12 +193,14 @@ _DURATION: Final = integer(0, DURATION_MS_MAX)
 _OVERFLOWS: Final = ("drop-head", "reject-publish", "reject-publish-dlx")
 _LOCATORS: Final = ("client-local", "balanced", "random", "least-leaders")
 _MODES: Final = ("default", "lazy")
+_TYPES: Final = ("quorum", "classic", "", "undefined")
+_VERSION: Final = one_of((1, 2), "\"unsupported queue version '{value}'\"", integer())
 RETRY_TYPES: Final = ("all", "failed", "returned")
 _STRATEGIES: Final = ("at-most-once", "at-least-once")
 TARGET_SIZE: Final = "x-quorum-target-group-size"
 
 TABLE: Final[tuple[Argument, ...]] = (
-    Argument("x-queue-type", _queue_type),
+    Argument("x-queue-type", one_of(_TYPES, "\"unsupported queue type '{value}'\"")),
     Argument("x-expires", integer(1, DURATION_MS_MAX)),
     Argument("x-message-ttl", _DURATION),
     Argument("x-dead-letter-exchange", string),
@@ -230,7 +221,7 @@ TABLE: Final[tuple[Argument, ...]] = (
     Argument("x-queue-leader-locator", one_of(_LOCATORS, "invalid_queue_locator_arg")),
     Argument("x-queue-master-locator", string, compared=False, only="classic"),
     Argument("x-queue-mode", one_of(_MODES, "invalid_queue_mode"), compared=False, only="classic"),
-    Argument("x-queue-version", _queue_version, compared=False, only="classic"),
+    Argument("x-queue-version", _VERSION, compared=False, only="classic"),
     Argument("x-delayed-retry-type", _anything, only="quorum"),
     Argument("x-delayed-retry-min", _anything, only="quorum"),
     Argument("x-delayed-retry-max", _anything, only="quorum"),
