@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import (
     BaseModel,
-    ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
@@ -26,6 +25,7 @@ from pydantic import (
 )
 
 from warren_broker.settings.http_settings import ManagementSettings, PrometheusSettings
+from warren_broker.settings.settings_table import SettingsTable
 from warren_broker.settings.static_shovels import StaticShovel, check_static
 from warren_broker.settings.token_settings import TokenSettings
 from warren_raft.runtime.config import HEARTBEAT_MS, SUSPECT_AFTER_MS
@@ -84,11 +84,7 @@ def is_loopback(address: str) -> bool:
         return host in LOOPBACK_NAMES
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-class Listen(_Table):
+class Listen(SettingsTable):
     """Addresses on which this node listens."""
 
     amqp: str = Field(
@@ -107,7 +103,7 @@ class Listen(_Table):
         return value
 
 
-class Tls(_Table):
+class Tls(SettingsTable):
     """Certificates of this node, and what it asks of the other side's; names are RabbitMQ's.
 
     Files are in PEM format. They are read again when they change.
@@ -157,7 +153,7 @@ class Tls(_Table):
         )
 
 
-class Limits(_Table):
+class Limits(SettingsTable):
     """Bounds on what clients may request; sizes in bytes, times in milliseconds."""
 
     message_size_max: int = Field(16 * MIB, ge=1, description="of one body")
@@ -209,7 +205,7 @@ class Limits(_Table):
         return self
 
 
-class ContinuousMembership(_Table):
+class ContinuousMembership(SettingsTable):
     """Automatic growth of queues to a target size; times in milliseconds.
 
     Checked every `interval`, and once `trigger_interval` after a node has joined or left.
@@ -222,7 +218,7 @@ class ContinuousMembership(_Table):
     trigger_interval: int = Field(10_000, ge=1)
 
 
-class Queues(_Table):
+class Queues(SettingsTable):
     """Defaults of queues; times in milliseconds."""
 
     default_type: str = Field(
@@ -255,7 +251,7 @@ class Queues(_Table):
     continuous_membership_reconciliation: ContinuousMembership = ContinuousMembership()
 
 
-class AlarmSettings(_Table):
+class AlarmSettings(SettingsTable):
     """Thresholds at which publishers are blocked; sizes in bytes."""
 
     memory_high_watermark_bytes: int = Field(4096 * MIB, ge=MIB)
@@ -263,7 +259,7 @@ class AlarmSettings(_Table):
     interval_ms: int = Field(1000, ge=10)
 
 
-class Raft(_Table):
+class Raft(SettingsTable):
     """Failure detection between nodes, files of the log; times in milliseconds."""
 
     heartbeat_ms: int = Field(HEARTBEAT_MS, ge=10, le=60_000)
@@ -291,13 +287,13 @@ class Raft(_Table):
         return self
 
 
-class LocalDefinitions(_Table):
+class LocalDefinitions(SettingsTable):
     """Where definitions are loaded from."""
 
     path: Path | None = Field(None, description="means the same as load_definitions")
 
 
-class DefinitionSettings(_Table):
+class DefinitionSettings(SettingsTable):
     """How the files of `load_definitions` are loaded."""
 
     import_backend: Literal["local_filesystem", "local"] = "local_filesystem"
@@ -307,7 +303,7 @@ class DefinitionSettings(_Table):
     )
 
 
-class EventExchangeSettings(_Table):
+class EventExchangeSettings(SettingsTable):
     """Whether the node publishes events, to the exchange `amq.rabbitmq.event`, and where."""
 
     enabled: bool = False
@@ -322,7 +318,7 @@ LogLevel: TypeAlias = Literal[
 """RabbitMQ's levels. Lines have those of `logs.LEVELS`."""
 
 
-class LogExchangeSettings(_Table):
+class LogExchangeSettings(SettingsTable):
     """Whether the node publishes its log, to the exchange `amq.rabbitmq.log`.
 
     As in RabbitMQ a level other than none turns it on by itself.
@@ -338,7 +334,7 @@ class LogExchangeSettings(_Table):
         return wanted and self.level != "none"
 
 
-class LogSettings(_Table):
+class LogSettings(SettingsTable):
     """Where the log goes beside standard error."""
 
     exchange: LogExchangeSettings = LogExchangeSettings()
@@ -350,7 +346,7 @@ class LogSettings(_Table):
         return {"enabled": value} if isinstance(value, bool | str) else value
 
 
-class NodeConfig(_Table):
+class NodeConfig(SettingsTable):
     """The settings of one node.
 
     node    its name, unique in the cluster

@@ -327,7 +327,7 @@ class Node:
             self.http_api.stop()
         self.broker.consuming.parting = True
         if self.listener is not None:
-            self.listener.stop("broker forced connection closure with reason 'shutdown'")
+            self.listener.suspend("broker forced connection closure with reason 'shutdown'")
         self.broker.hand_over(STOP_GRACE_MS // 2)
         self.loop.call_later(STOP_GRACE_MS, self.loop.stop)
 

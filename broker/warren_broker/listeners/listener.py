@@ -92,7 +92,7 @@ class AcceptedSocket:
     def begin(self) -> None:
         """See `Newcomer`: read from now on."""
         listener = self._listener
-        made = self._stream(self._sock) if self._tls is None else self._tls_stream(self._tls)
+        made = self._connected()
         made.budget = listener.handshakes
         self.stream = made
         self._timer = listener.loop.call_later(listener.handshake_timeout_ms, self._too_slow)
@@ -110,30 +110,20 @@ class AcceptedSocket:
             self._sock.close()
             self._listener.ended(self)
 
-    def _stream(self, sock: socket.socket) -> Stream:
-        return Stream(
-            self._listener.loop,
-            sock,
-            self._on_data,
-            self._on_closed,
-            high=OUT_BYTES_HIGH,
-            low=OUT_BYTES_LOW,
-            on_drained=self._on_drained,
-        )
-
-    def _tls_stream(self, tls: ServerCertificates) -> TlsStream:
+    def _connected(self) -> Stream:
+        loop = self._listener.loop
+        watched = (loop, self._sock, self._on_data, self._on_closed)
+        bounds: dict[str, Any] = {"high": OUT_BYTES_HIGH, "low": OUT_BYTES_LOW}
+        bounds["on_drained"] = self._on_drained
+        if self._tls is None:
+            return Stream(*watched, **bounds)
         return TlsStream(
-            self._listener.loop,
-            self._sock,
-            self._on_data,
-            self._on_closed,
-            context=tls.current,
+            *watched,
+            context=self._tls.current,
             hostname=None,
             budget=self._listener.handshakes,
             on_established=self._on_established,
-            high=OUT_BYTES_HIGH,
-            low=OUT_BYTES_LOW,
-            on_drained=self._on_drained,
+            **bounds,
         )
 
     def _on_established(self) -> None:
@@ -298,12 +288,12 @@ class AmqpListener:
 
     @property
     def port(self) -> int:
-        """The plain port, also after `stop`; 0: there is none."""
+        """The plain port, also while it is closed; 0: there is none."""
         return self._port_with(tls=False)
 
     @property
     def tls_port(self) -> int:
-        """The port with TLS, also after `stop`; 0: there is none."""
+        """The port with TLS, also while it is closed; 0: there is none."""
         return self._port_with(tls=True)
 
     def _port_with(self, tls: bool) -> int:
@@ -397,10 +387,6 @@ class AmqpListener:
         """Accept again, on the same ports."""
         for port in self._ports:
             port.open()
-
-    def stop(self, reason: str) -> None:
-        """Do as `suspend`, permanently: the node ends."""
-        self.suspend(reason)
 
 
 LEAVING_DELAY_MS = 1_000

@@ -7,20 +7,17 @@ import ssl
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from warren_broker.settings.settings_table import SettingsTable
 from warren_wire.tls.contexts import TlsFiles
-
-
-class _HttpTable(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 def _is_ip(value: str) -> str:
     return str(ipaddress.ip_address(value))
 
 
-class HttpTcp(_HttpTable):
+class HttpTcp(SettingsTable):
     """Where the HTTP API is served without TLS."""
 
     port: int = Field(15_672, ge=0, le=65_535)
@@ -29,7 +26,7 @@ class HttpTcp(_HttpTable):
     _ip = field_validator("ip")(_is_ip)
 
 
-class HttpSsl(_HttpTable):
+class HttpSsl(SettingsTable):
     """Where the HTTP API is served with TLS, and its certificates, in PEM format."""
 
     port: int = Field(15_671, ge=0, le=65_535)
@@ -64,7 +61,7 @@ class HttpSsl(_HttpTable):
         return TlsFiles(self.certfile, self.keyfile, self.cacertfile, self.password, needed)
 
 
-class HttpBounds(_HttpTable):
+class HttpBounds(SettingsTable):
     """Bounds on requests."""
 
     max_body_size: int = Field(
@@ -78,7 +75,7 @@ class HttpBounds(_HttpTable):
     )
 
 
-class ManagementSettings(_HttpTable):
+class ManagementSettings(SettingsTable):
     """The HTTP API."""
 
     enabled: bool = False
@@ -102,7 +99,7 @@ class ManagementSettings(_HttpTable):
         return self.model_dump(mode="json")
 
 
-class PrometheusTcp(_HttpTable):
+class PrometheusTcp(SettingsTable):
     """Where metrics are served."""
 
     port: int = Field(15_692, ge=0, le=65_535)
@@ -111,7 +108,7 @@ class PrometheusTcp(_HttpTable):
     _ip = field_validator("ip")(_is_ip)
 
 
-class PrometheusSettings(_HttpTable):
+class PrometheusSettings(SettingsTable):
     """The endpoint for Prometheus; names are those of RabbitMQ's plugin."""
 
     enabled: bool = False

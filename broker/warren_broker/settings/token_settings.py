@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from warren_broker.settings.settings_table import SettingsTable
 
 ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -16,20 +18,16 @@ ALGORITHMS: Final = (
 node would have what makes tokens."""
 
 
-class KeyServerTls(BaseModel):
+class KeyServerTls(SettingsTable):
     """The table `auth_oauth2.https`: how the server of `jwks_uri` is verified."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     cacertfile: Path | None = Field(
         None, description="PEM file of its authorities; by default those of the system"
     )
 
 
-class TokenSettings(BaseModel):
+class TokenSettings(SettingsTable):
     """Which tokens log in, and what they permit; without resource_server_id none does."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     resource_server_id: str | None = Field(
         None, min_length=1, description="tokens log in that have it as audience (aud)"

@@ -63,7 +63,7 @@ class World(ListeningWorld):
 def world() -> Iterator[World]:
     made = World()
     yield made
-    made.listener.stop("end")
+    made.listener.suspend("end")
 
 
 def test_a_suspended_port_lets_nobody_in_and_everybody_go(world: World) -> None:
@@ -110,7 +110,7 @@ def test_a_node_that_ends_while_it_waits_for_its_port_opens_it_no_more(
     world.listener.suspend("maintenance")
     with socket.create_server(("127.0.0.1", world.listener.port)):
         world.listener.resume()
-        world.listener.stop("end")
+        world.listener.suspend("end")
     later: list[int] = []
     world.loop.call_later(100, lambda: later.append(1))
     world.until(lambda: later)

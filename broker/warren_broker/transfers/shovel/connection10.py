@@ -41,30 +41,7 @@ _NOT_AMQP: Final = "amqp:connection:framing-error"
 _IDLE: Final = "amqp:resource-limit-exceeded"
 
 
-class _Stream(AbstractStreamProtocol):  # type: ignore[misc]
-    """What pika's transport calls."""
-
-    def __init__(self, owner: Endpoint10) -> None:
-        self._owner = owner
-
-    def connection_made(self, transport: Any) -> None:
-        """Begin to speak."""
-        self._owner.connected(transport)
-
-    def connection_lost(self, error: BaseException | None) -> None:
-        """Take note of the end."""
-        self._owner.lost(error)
-
-    def eof_received(self) -> bool:
-        """Have the transport closed."""
-        return False
-
-    def data_received(self, data: bytes) -> None:
-        """Process what has arrived."""
-        self._owner.received(data)
-
-
-class Endpoint10(LinkConnection, ClientLink):
+class Endpoint10(LinkConnection, ClientLink, AbstractStreamProtocol):  # type: ignore[misc]
     """One connection with one session and one link.
 
     link    None before `attach`
@@ -141,14 +118,14 @@ class Endpoint10(LinkConnection, ClientLink):
             return
         context, name = self._tls if self._tls is not None else (None, None)
         self._services.create_streaming_connection(
-            lambda: _Stream(self), made, self._linked, ssl_context=context, server_hostname=name
+            lambda: self, made, self._linked, ssl_context=context, server_hostname=name
         )
 
     def _linked(self, result: Any) -> None:
         if isinstance(result, BaseException):
             self.fail(in_words(result))
 
-    def connected(self, transport: Any) -> None:
+    def connection_made(self, transport: Any) -> None:
         """Open the connection and begin a session."""
         self._transport = transport
         if self._ended:
@@ -237,7 +214,7 @@ class Endpoint10(LinkConnection, ClientLink):
             self._client.free()
         self._has_closed()
 
-    def lost(self, error: BaseException | None) -> None:
+    def connection_lost(self, error: BaseException | None) -> None:
         """Take note that the connection has ended."""
         if isinstance(error, ssl.SSLError):
             self.fail(in_words(error))  # what the peer thinks of a certificate comes late, too
@@ -248,7 +225,11 @@ class Endpoint10(LinkConnection, ClientLink):
 
     # ------------------------------------------------------------ bytes
 
-    def received(self, data: bytes) -> None:
+    def eof_received(self) -> bool:
+        """Have the transport closed."""
+        return False
+
+    def data_received(self, data: bytes) -> None:
         """Process what has arrived."""
         if self._ended or self._client is None:
             return

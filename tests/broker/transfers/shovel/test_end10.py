@@ -67,7 +67,7 @@ class Peer:
         self.end.uri.options["sasl"] = "none"
         self._engine = Engine(server=True, container="peer")
         self._engine.bind()
-        self.end.connected(self)
+        self.end.connection_made(self)
         self.turn()
 
     # ------------------------------------------------------------ the transport
@@ -96,7 +96,7 @@ class Peer:
             self._events()
             answer = b"".join(self._engine.output())
             if answer:
-                self.end.received(answer)
+                self.end.data_received(answer)
             if not due and not received and not answer:
                 return
 
@@ -310,9 +310,9 @@ def test_messages_that_there_is_no_credit_for_end_the_link_in_the_end(
     )
     peer, found = consuming(source, 2)
     for number in range(4):
-        source.received(transfer(0, number))
+        source.data_received(transfer(0, number))
     assert not failures and len(found) == 4
-    source.received(transfer(0, 4))
+    source.data_received(transfer(0, 4))
     assert len(found) == 4 and "amqp:link:transfer-limit-exceeded" in failures[0]
     source.close()
     peer.turn()
