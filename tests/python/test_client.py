@@ -37,6 +37,7 @@ from warren.errors import (
     Unavailable,
     Unroutable,
     UsageError,
+    WarrenError,
 )
 from warren.stages import SinkDriver, StageWriter, draw_epoch, drop_batch, publish_batch
 from warren.wire import REPLIES_MAX
@@ -58,7 +59,11 @@ def make_block(queue: str, *bodies: bytes) -> bytes:
 
 def settle_and_open(reader: ClaimReader, number: int, **limits: int) -> tuple[int, Claim | None]:
     """Settle what precedes a claim, and open it."""
-    taken = reader.step(settles=number - 1, opens=number, **limits)
+    epoch = reader.registered_epoch()
+    step = ReaderStep(reader.queue, reader.reader, epoch, number - 1, number, **limits)
+    (taken,) = take_steps(reader.connection, [step])
+    if isinstance(taken, WarrenError):
+        raise taken
     return taken.messages, taken.claim
 
 
