@@ -22,7 +22,7 @@ from warren_wire.amqp10.fetched import Run, decode_piece
 from warren_wire.arguments import NAME_BYTES_MAX
 from warren_wire.block.layout import AREAS
 from warren_wire.queue_values.describe_command import ReadBy
-from warren_wire.queue_values.give_up_command import AnyWay, Way
+from warren_wire.queue_values.give_up_command import Way
 
 CLAIM_MESSAGES_MAX = 1 << 31
 
@@ -145,7 +145,7 @@ class ClaimReader(AdminCalls):
 
         returns  the number of messages that were in the claim
         """
-        return self._give_up(number, "withdraw", in_row_max=1, drop=False)
+        return self.ask(m.GiveUpRequest(*self._claim(number), "withdraw", 1))
 
     def fetch(self, number: int, first: int, last: int) -> Iterator[FetchedBlock]:
         """See `fetch_claim`."""
@@ -174,8 +174,7 @@ class ClaimReader(AdminCalls):
         undecided  release it although it is not known whether its batch was published
         returns    the number of messages released
         """
-        named = (self.queue, self.reader, number, self.registered_epoch())
-        return self.ask(m.ReleaseClaimRequest(*named, failed, undecided))
+        return self.ask(m.ReleaseClaimRequest(*self._claim(number), failed, undecided))
 
     def give_up(self, number: int, way: Way, *, in_row_max: int, drop: bool = False) -> int:
         """Take all messages out of claim `number`, which stays open, for a batch without rows.
@@ -192,17 +191,17 @@ class ClaimReader(AdminCalls):
         returns     the number of messages that were in the claim
         raises      ClaimLost when it is not open, and not settled
         """
-        return self._give_up(number, way, in_row_max=in_row_max, drop=drop)
-
-    def _give_up(self, number: int, way: AnyWay, *, in_row_max: int, drop: bool) -> int:
-        named = (self.queue, self.reader, number, self.registered_epoch())
-        return self.ask(m.GiveUpRequest(*named, way, in_row_max, drop))
+        return self.ask(m.GiveUpRequest(*self._claim(number), way, in_row_max, drop))
 
     def registered_epoch(self) -> int:
         """Return the epoch; raises UsageError when not registered."""
         if self.epoch is None:
             raise UsageError(f"reader {self.reader!r} is not registered; call register() first")
         return self.epoch
+
+    def _claim(self, number: int) -> tuple[str, str, int, int]:
+        """Return what names a claim in a request."""
+        return self.queue, self.reader, number, self.registered_epoch()
 
     def _opening(
         self,
@@ -218,14 +217,12 @@ class ClaimReader(AdminCalls):
             raise UsageError(
                 f"a claim of {max_messages} messages, {max_bytes} bytes: both must be 1 or more"
             )
-        named = (self.queue, self.reader, number, self.registered_epoch())
         most = min(max_messages, CLAIM_MESSAGES_MAX)
-        return m.OpenClaimRequest(*named, most, max_bytes, ttl_ms, keep_empty, ahead)
+        return m.OpenClaimRequest(*self._claim(number), most, max_bytes, ttl_ms, keep_empty, ahead)
 
     def _settling(self, number: int) -> m.SettleClaimsRequest:
         """Return the request of `settle`."""
-        named = (self.queue, self.reader, number, self.registered_epoch())
-        return m.SettleClaimsRequest(*named)
+        return m.SettleClaimsRequest(*self._claim(number))
 
 
 def take_steps(

@@ -404,9 +404,7 @@ class _Receiver(LinkHandler):
             link.flow(1)
             return cls(link)
 
-        made = wire.attach(make)
-        assert isinstance(made, _Receiver)
-        return made
+        return wire.attach(make)
 
     def begin(self) -> None:
         """Have more than the first message come: this link is read now."""

@@ -266,9 +266,7 @@ class _SenderLink(LinkHandler):
             link.target.capabilities.put_object(symbol(BLOCKS_CAPABILITY))
             return cls(link, sender)
 
-        made = wire.attach(make)
-        assert isinstance(made, _SenderLink)
-        return made
+        return wire.attach(make)
 
     def send(self, block: Outgoing) -> None:
         """Send one delivery of one data section; the engine copies the bytes."""

@@ -7,7 +7,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from warren.client_tls import TlsSocket, secure
 from warren.errors import (
@@ -58,6 +58,9 @@ class LinkHandler(ClientLink):
             self.failure = refusal_of(condition)
         self.link.close()
         self.link.free()
+
+
+HandlerT = TypeVar("HandlerT", bound=LinkHandler)
 
 
 class Wire:
@@ -123,17 +126,12 @@ class Wire:
             self._requests = _Requests(self, self._control, f"management-{self._pairs}")
         return self._requests.request_all(asked, deadline)
 
-    def attach(self, make: Callable[[Session, str], LinkHandler]) -> LinkHandler:
-        """Attach a link for bulk data; `make` gets a session and a new name."""
-        return self.attach_on(self._bulk, make)
-
-    def attach_on(
-        self, session: Session, make: Callable[[Session, str], LinkHandler]
-    ) -> LinkHandler:
-        """Attach a link on a session."""
+    def attach(
+        self, make: Callable[[Session, str], HandlerT], session: Session | None = None
+    ) -> HandlerT:
+        """Attach a link; `make` gets a new name and a session, by default that for bulk data."""
         self._names += 1
-        name = f"link-{self._names}"
-        handler = make(session, name)
+        handler = make(self._bulk if session is None else session, f"link-{self._names}")
         self._client.attach(handler)
         return handler
 
@@ -330,8 +328,8 @@ class _Requests:
         self._name = name
         self._answers: dict[int, Message] = {}
         self._next = 0
-        self._sender = wire.attach_on(session, self._make_sender)
-        self._receiver = wire.attach_on(session, self._make_receiver)
+        self._sender = wire.attach(self._make_sender, session)
+        self._receiver = wire.attach(self._make_receiver, session)
 
     def request_all(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, Any]]:
         """Send the requests, in this order, and wait for all answers.

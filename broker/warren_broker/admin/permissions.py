@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from warren_broker.admin.caller import Answer, Asker
+from warren_broker.admin.caller import Answer, Asker, made_from
 from warren_broker.admin.users import LESS, LISTED_MAX, user_of
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import Grant
@@ -36,17 +36,15 @@ def _grants(
     return [msgspec.convert(grant, kind, from_attributes=True) for grant in found]
 
 
-def _list_permissions(asker: Asker, request: m.ListPermissionsRequest, answer: Answer) -> None:
-    found = _grants(asker, request.vhost, request.user)
-    answer(asker.listed(found, LISTED_MAX, "permissions", LESS))
-
-
-def _list_topics(
+def _list(
     asker: Asker,
-    request: m.ListTopicPermissionsRequest | m.GetTopicPermissionsRequest,
+    request: m.ListPermissionsRequest
+    | m.ListTopicPermissionsRequest
+    | m.GetTopicPermissionsRequest,
     answer: Answer,
 ) -> None:
-    found = _grants(asker, request.vhost, request.user, topics=True)
+    topics = not isinstance(request, m.ListPermissionsRequest)
+    found = _grants(asker, request.vhost, request.user, topics=topics)
     answer(asker.listed(found, LISTED_MAX, "permissions", LESS))
 
 
@@ -60,16 +58,11 @@ def _get_permissions(asker: Asker, request: m.GetPermissionsRequest, answer: Ans
 
 
 def _put_permissions(asker: Asker, request: m.PutPermissionsRequest, answer: Answer) -> None:
-    _put(
-        asker,
-        Grant(request.vhost, request.user, request.configure, request.write, request.read),
-        answer,
-    )
+    _put(asker, made_from(Grant, request), answer)
 
 
 def _put_topics(asker: Asker, request: m.PutTopicPermissionsRequest, answer: Answer) -> None:
-    named = (request.vhost, request.user, "", request.write, request.read, request.exchange)
-    _put(asker, Grant(*named), answer)
+    _put(asker, made_from(Grant, request, configure=""), answer)
 
 
 def _put(asker: Asker, grant: Grant, answer: Answer) -> None:

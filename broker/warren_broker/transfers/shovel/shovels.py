@@ -168,7 +168,29 @@ class Shovels(Supervisor):
 
     def described(self, parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
         """See Supervisor."""
-        return described(parameter, node)
+        plain = ShovelInfo(vhost=parameter.vhost, name=parameter.name, node=node)
+        if parameter.vhost == STATIC_VHOST:
+            plain = msgspec.structs.replace(plain, type=STATIC)
+        try:
+            made = parse_shovel(parameter.vhost, parameter.name, parameter.value)
+        except Refusal as refusal:
+            reason = " ".join(refusal.detail.split())
+            return False, msgspec.structs.replace(plain, state=TERMINATED, reason=reason)
+        source, target = made.source, made.destination
+        return not made.paused, msgspec.structs.replace(
+            plain,
+            state=PAUSED if made.paused else STARTING,
+            src_protocol=source.protocol,
+            src_uri=", ".join(map(str, source.uris)),
+            src_queue=source.queue or "",
+            src_exchange=source.exchange or "",
+            src_address=source.address,
+            dest_protocol=target.protocol,
+            dest_uri=", ".join(map(str, target.uris)),
+            dest_queue=target.queue or "",
+            dest_exchange=target.exchange or "",
+            dest_address=target.address,
+        )
 
     def job(self, parameter: Parameter) -> dict[str, Any]:
         """See Supervisor."""
@@ -257,7 +279,7 @@ class Shovels(Supervisor):
                 info = heard.get(key)
                 if info is None:
                     given = self._opened(parameter)
-                    _, info = described(given, self._owner(key, nodes) or "")
+                    _, info = self.described(given, self._owner(key, nodes) or "")
                 found.append(info)
         if STATIC_VHOST in vhosts:  # some may be of other nodes' configurations alone
             named = {one.name for one in found if one.vhost == STATIC_VHOST}
@@ -292,33 +314,6 @@ class Shovels(Supervisor):
             self._restart(message.vhost, message.name)
         told = messages.ShovelsAre(message.request, self._every_info(), self._static.digests)
         self._cluster.host.send(node, messages.encode(told))
-
-
-def described(parameter: Parameter, node: str) -> tuple[bool, ShovelInfo]:
-    """Return whether a shovel can run, and what is shown of it before it has."""
-    plain = ShovelInfo(vhost=parameter.vhost, name=parameter.name, node=node)
-    if parameter.vhost == STATIC_VHOST:
-        plain = msgspec.structs.replace(plain, type=STATIC)
-    try:
-        made = parse_shovel(parameter.vhost, parameter.name, parameter.value)
-    except Refusal as refusal:
-        reason = " ".join(refusal.detail.split())
-        return False, msgspec.structs.replace(plain, state=TERMINATED, reason=reason)
-    source, target = made.source, made.destination
-    return not made.paused, msgspec.structs.replace(
-        plain,
-        state=PAUSED if made.paused else STARTING,
-        src_protocol=source.protocol,
-        src_uri=", ".join(map(str, source.uris)),
-        src_queue=source.queue or "",
-        src_exchange=source.exchange or "",
-        src_address=source.address,
-        dest_protocol=target.protocol,
-        dest_uri=", ".join(map(str, target.uris)),
-        dest_queue=target.queue or "",
-        dest_exchange=target.exchange or "",
-        dest_address=target.address,
-    )
 
 
 def _liveliness(info: ShovelInfo) -> int:
