@@ -265,6 +265,16 @@ class Definitions:
 
         self._cluster.clients[METADATA_GROUP].command(commands.Barrier(), replied)
 
+    def when_seen_by(self, node: str, call: Callable[[int], None]) -> None:
+        """Call back when a node has applied what this one has now, and settled its members by it.
+
+        call  with the index of that; 0: it has not answered
+        """
+        index = self._applied_index()
+        self._barrier.call_when_seen(
+            (node,), index, lambda answers: call(index if node in answers else 0)
+        )
+
     def _unavailable(self) -> errors.Unavailable:
         return errors.Unavailable(
             f"the metadata store did not answer within {self._timeouts.timeout_ms} ms: "
@@ -393,7 +403,7 @@ class Definitions:
         if not seen_here:
             return
 
-        def tell() -> None:
+        def tell(_: object) -> None:
             for _, answer, result in seen_here:
                 answer(result)
 
@@ -401,7 +411,7 @@ class Definitions:
         if others and self.ready:
             self._barrier.call_when_seen(others, max(item[0] for item in seen_here), tell)
         else:
-            tell()
+            tell(None)
 
     def _await_leaders(self, groups: list[int], until_ms: int) -> None:
         """Continue with the next changed groups when these have leaders, or at that time.

@@ -106,9 +106,14 @@ class DefinitionBarrier:
         cluster.handlers[messages.HaveYouSeen] = self._on_asked
         cluster.on_peer_down.append(self._peer_down)
 
-    def call_when_seen(self, nodes: Iterable[str], index: int, call: Callable[[], None]) -> None:
-        """Call back when each of these nodes has applied `index`, disconnected, or timed out."""
-        self._survey.ask(nodes, lambda answers: call(), index)
+    def call_when_seen(
+        self, nodes: Iterable[str], index: int, call: Callable[[Answers], None]
+    ) -> None:
+        """Call back when each of these nodes has applied `index`, disconnected, or timed out.
+
+        A node answers when it has started and stopped its members by it.
+        """
+        self._survey.ask(nodes, call, index)
 
     def _peer_down(self, node: str) -> None:
         self._asked = [asked for asked in self._asked if asked[2] != node]

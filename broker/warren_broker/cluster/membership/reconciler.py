@@ -34,10 +34,11 @@ from warren_broker.cluster.membership.membership_step import (
     next_step,
 )
 from warren_machines.metadata import commands
+from warren_machines.metadata.records import QueueRecord
 from warren_raft.core.membership import AddLearner, Remove
 from warren_raft.errors import MembershipRefused, NotLeader, UsageError
 from warren_raft.runtime.host import UnknownGroup
-from warren_raft.types import METADATA_GROUP
+from warren_raft.types import METADATA_GROUP, Index
 from warren_wire import errors
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,9 @@ class Reconciler:
     _moving   groups with a learner: (its node, the index it has), and since when
     _stalled  groups with a learner that made no progress for STALLED_MS, and where it is: its disk
               may hang for ever, and others would wait for it
+    _since    the queue as it is wanted, and an index of the metadata group at which it was
+    _seen     the index of the metadata group that each node is known to have applied
+    _asked    nodes that are asked for it
     """
 
     def __init__(self, cluster: Cluster, definitions: Definitions) -> None:
@@ -79,6 +83,9 @@ class Reconciler:
         self._moving: dict[int, tuple[tuple[str, int], int]] = {}
         self._stalled: dict[int, tuple[str, int]] = {}
         self._queued: OrderedDict[int, None] = OrderedDict()
+        self._since: dict[int, tuple[QueueRecord, Index]] = {}
+        self._seen: dict[str, Index] = {}
+        self._asked: set[str] = set()
         self._proposed: dict[int, int] = {}
         self._said: dict[tuple[int, str], None] = {}
         self._refused: dict[int, str] = {}
@@ -188,9 +195,7 @@ class Reconciler:
                 self._catching_up(group, (node, held[node]))
             case AddMember(node):
                 # A node joins by the metadata group, which is small: queues must not hold that up.
-                waits = not was_moving and group != METADATA_GROUP
-                if waits and len(self._moving) >= MOVING_MAX:
-                    self._queued[group] = None
+                if group != METADATA_GROUP and not self._may_add(group, node, was_moving):
                     return
                 if self._propose(group, AddLearner(node), f"{node} is added"):
                     self._catching_up(group, (node, 0))
@@ -206,6 +211,38 @@ class Reconciler:
             case Complete():
                 self._moving.pop(group, None)
         if was_moving and group not in self._moving:
+            self._next_queued()
+
+    def _may_add(self, group: int, node: str, is_moving: bool) -> bool:
+        """Return whether the node may be added to a queue's group now; otherwise it is later."""
+        seen = self._knows(node, group)
+        if not is_moving and (not seen or len(self._moving) >= MOVING_MAX):
+            self._queued[group] = None
+            return False
+        return seen
+
+    def _knows(self, node: str, group: int) -> bool:
+        """Return whether a node has settled its members as this queue is wanted; if not, ask it.
+
+        1. a leads a group of a and b; b is removed, and stops before it has deleted its log.  2. b
+        is wanted again.  3. b starts with that log; a adds it, and it has caught up.  4. b replays
+        the definitions of 1, and deletes the log.  5. a has made it a voter meanwhile: the group
+        has lost its majority for good. So what b deletes by earlier definitions is deleted first.
+        Replayed by the planted bug a-node-is-added-that-may-still-delete-its-log.
+        """
+        queue, host = self._definitions.state.groups[group], self._cluster.host
+        known = self._since.get(group)
+        if known is None or known[0] is not queue:
+            known = self._since[group] = queue, host.applied_index(METADATA_GROUP)
+        if self._seen.get(node, 0) < known[1] and node not in self._asked:
+            self._asked.add(node)
+            self._definitions.when_seen_by(node, lambda index: self._told_seen(node, index))
+        return self._seen.get(node, 0) >= known[1]
+
+    def _told_seen(self, node: str, index: Index) -> None:
+        self._asked.discard(node)
+        if index:
+            self._seen[node] = index
             self._next_queued()
 
     def _catching_up(self, group: int, at: tuple[str, int]) -> None:
@@ -273,8 +310,9 @@ class Reconciler:
         return told
 
     def _next_queued(self) -> None:
-        while self._queued and len(self._moving) < MOVING_MAX:
-            self.look(self._queued.popitem(last=False)[0])
+        for _ in range(min(len(self._queued), LOOKED_AT_MAX)):
+            if len(self._moving) < MOVING_MAX:
+                self.look(self._queued.popitem(last=False)[0])
 
     def _close(self, group: int) -> None:
         self._open.pop(group, None)
@@ -282,6 +320,7 @@ class Reconciler:
         self._proposed.pop(group, None)
         self._refused.pop(group, None)
         self._stalled.pop(group, None)
+        self._since.pop(group, None)
         if group in self._moving:
             del self._moving[group]
             self._next_queued()

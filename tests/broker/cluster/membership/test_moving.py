@@ -23,6 +23,8 @@ class Groups:
         self.learners: dict[int, dict[str, int]] = {METADATA_GROUP: {}, 1: {HANGS: 5}, 2: {}}
         self.added: list[tuple[int, str]] = []
         self.timers: list[Callable[[], None]] = []
+        self.asked: list[str] = []
+        self.behind = False
         self.loop = SimpleNamespace(
             now_ms=1000,
             call_soon=lambda call: None,
@@ -47,6 +49,7 @@ class Groups:
         self.definitions: Any = SimpleNamespace(
             on_members=[],
             on_nodes=[],
+            when_seen_by=self.ask,
             state=SimpleNamespace(
                 groups=queues, nodes={name: SimpleNamespace(forgetting=False) for name in names}
             ),
@@ -75,6 +78,12 @@ class Groups:
         self.added.append((group, change.node))
         self.learners[group][change.node] = 0
         return 50
+
+    def ask(self, node: str, call: Callable[[int], None]) -> None:
+        """Have the node say what it has applied of the definitions: all, unless it is behind."""
+        self.asked.append(node)
+        if not self.behind:
+            call(100)
 
     def tick(self, ms: int) -> None:
         """Let time pass, and the periodic check run."""
@@ -114,3 +123,34 @@ def test_a_learner_that_makes_progress_keeps_its_turn(groups: Groups) -> None:
         groups.learners[1][HANGS] = match
         groups.tick(1)
     assert groups.added == []
+
+
+def test_a_node_is_added_when_it_knows() -> None:
+    """It could still delete, by older definitions, the log with which it has caught up."""
+    groups = Groups()
+    groups.behind = True
+    groups.reconciler.look(2)
+    assert groups.added == [] and groups.asked == [COMES]
+    groups.reconciler._told_seen(COMES, 0)  # it has not answered
+    groups.tick(reconciler.RECONCILE_INTERVAL_MS)
+    assert groups.added == [] and groups.asked == [COMES, COMES]
+    groups.reconciler._told_seen(COMES, 99)  # as of before
+    assert groups.added == [] and groups.asked == [COMES, COMES, COMES]
+    groups.reconciler._told_seen(COMES, 100)
+    assert groups.added == [(2, COMES)]
+
+
+def test_a_node_wanted_again_is_asked_again() -> None:
+    groups = Groups()
+    groups.reconciler.look(2)
+    assert groups.added == [(2, COMES)] and groups.asked == [COMES]
+    queues = groups.definitions.state.groups
+    del groups.learners[2][COMES]
+    queues[2] = SimpleNamespace(**vars(queues[2]))  # removed and added since
+    groups.behind = True
+    groups.host.applied_index = lambda group: 200
+    groups.reconciler.look(2)
+    assert groups.added == [(2, COMES)] and groups.asked == [COMES, COMES], "not added"
+    groups.reconciler._told_seen(COMES, 200)
+    groups.tick(reconciler.RECONCILE_INTERVAL_MS)
+    assert groups.added == [(2, COMES), (2, COMES)]
