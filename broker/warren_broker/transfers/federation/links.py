@@ -49,7 +49,7 @@ Under: TypeAlias = dict[tuple[tuple[str, Any], ...], list[Upstream]]
 """Upstreams of a vhost, by what a policy says of federation."""
 _POLICIES_KNOWN: Final = 16
 _PARAMETERS_PER_STEP: Final = 16
-LINKS_MAX: Final = 10_000
+FEDERATION_LINKS_MAX: Final = 10_000
 """Links of one kind of a node that are looked at; `supervisor.RUNNING_MAX` of them run."""
 CLEANUP_NEVER: Final = "never"
 """Value of `resource-cleanup-mode`: the queue upstream stays when a link is not wanted any more."""
@@ -67,7 +67,7 @@ class LinkSupervisor(Supervisor):
     """
 
     federates = True
-    wanted_max = LINKS_MAX
+    wanted_max = FEDERATION_LINKS_MAX
     kind: str
 
     @abstractmethod

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 LOOK_MS: Final = 500
 STARTS_PER_LOOK: Final = 4
 """Processes started before the loop does other work: many shovels start one after the other."""
-STEPS_PER_TURN: Final = 1_000
+LOOK_STEPS: Final = 1_000
 COLLECT_MS: Final = 20
 NEW_PER_LOOK: Final = 50
 """Definitions read before the loop does other work."""
@@ -183,7 +183,7 @@ class Supervisor(ABC):
                 wanted[one[0]] = one[1]
             if len(wanted) >= self.wanted_max:
                 break
-            if steps >= STEPS_PER_TURN:
+            if steps >= LOOK_STEPS:
                 self._cluster.loop.call_later(COLLECT_MS, lambda: self._collect(found, wanted))
                 return
         self._compare(wanted)
