@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any, TypeAlias
@@ -93,7 +94,7 @@ class Definitions:
         self._bootstrap = bootstrap
         self._machine = MetadataMachine()
         self._state = self._machine.init()
-        self._arrived: list[tuple[int, Done, Any]] = []
+        self._arrived: deque[tuple[int, Done, Any]] = deque()
         self._begun = False
         self._dirty: dict[int, None] = {}
         self._all_dirty = False
@@ -397,9 +398,9 @@ class Definitions:
         self._look_ready()
         self._barrier.answer()
         applied_index = self._applied_index()
-        arrived, self._arrived = self._arrived, []
-        seen_here = [item for item in arrived if item[0] <= applied_index]
-        self._arrived += [item for item in arrived if item[0] > applied_index]
+        arrived, seen_here = self._arrived, []
+        while arrived and arrived[0][0] <= applied_index:
+            seen_here.append(arrived.popleft())
         if not seen_here:
             return
 

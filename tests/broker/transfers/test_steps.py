@@ -12,9 +12,12 @@ from machines.metadata.world import World
 from tests.line_steps import growth, lines
 from warren_broker.cluster.link_logins import BY_OPERATOR, LinkLogin, LinkLogins
 from warren_broker.transfers.federation.links import ExchangeLinks, FederationLinks
+from warren_broker.transfers.shovel.end10 import Source10
 from warren_broker.transfers.shovel.sealed_uris import UriSeal
 from warren_machines.metadata.commands import DeclareExchange, PutParameter, SetPolicy
 from warren_machines.metadata.records import Parameter, Policy
+from warren_wire.links.definition import ShovelEnd
+from warren_wire.links.uris import AMQP10
 
 SUM = 2.5
 """More than a sum grows when all is doubled, less than a product."""
@@ -93,3 +96,18 @@ def test_the_rights_of_a_link_look_at_one_exchange() -> None:
         return lines(lambda: rights.allows("write", "f2"))
 
     assert asking(5) == asking(50)
+
+
+def acknowledged_one_by_one(count: int) -> Callable[[], object]:
+    """Each acknowledgement of several went through all deliveries that are held."""
+    end = ShovelEnd((), None, None, None, {}, False, AMQP10, "a")
+    own: Any = SimpleNamespace()
+    source: Any = Source10(end, own, own, "s", lambda why: None)
+    source._give_credit = source.flush_later = lambda: None
+    outcome = SimpleNamespace(update=lambda state: None, settle=lambda: None)
+    source._held.update(dict.fromkeys(range(1, count + 1), outcome))
+    return lambda: [source.acknowledge(tag, True) for tag in range(1, count + 1)]
+
+
+def test_acknowledgements_do_not_go_through_what_is_held() -> None:
+    assert growth(acknowledged_one_by_one, 100) < SUM

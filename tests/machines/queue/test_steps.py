@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.line_steps import growth, lines
+from tests.machines.queue.stages import Stages
 from tests.machines.queue.world import Queue, block
 from warren_machines.queue import commands as c
 from warren_machines.queue.commands import Modify
@@ -25,6 +26,7 @@ from warren_machines.queue.ready.block_index import BlockIndex, Shape
 from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, LEAVES_UNPACKED_MAX
 from warren_machines.queue.ready.returned_runs import ReturnedRuns
 from warren_machines.queue.relays.relay_state import Origins
+from warren_machines.queue.sinks import stage
 from warren_raft.index_set import PAGE
 
 SUM = 2.5
@@ -412,3 +414,25 @@ def test_relays_that_nothing_has_changed_cost_nothing() -> None:
     assert taken[0] == taken[1]
     many.do(c.Settle(200, ((0, 0),)))
     assert len(many.state.relays["r0"].kept) == 0, "what is kept is given when there is room"
+
+
+def test_a_new_sink_does_not_pass_over_all_that_are_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before: over each of them, and its runs, for each new one beyond the bound."""
+    monkeypatch.setattr(stage, "SINKS_MAX", 10)
+
+    def coming(sinks: int) -> int:
+        made = queue()
+        for at in range(sinks):
+            Stages(sink=f"s{at}").put(made, 0, 0)
+        assert len(made.state.runs) == sinks, "all of them are in use"
+        taken = lines(lambda: Stages(sink="new").put(made, 0, 0))
+        for at in range(sinks):
+            made.do(Stages(sink=f"s{at}").publish(0, (0, 0, 1)))
+        for at in range(sinks):
+            Stages(sink=f"n{at}").put(made, 0, 0)
+        assert len(made.state.runs) <= sinks + 10 + 1, "those not in use are forgotten"
+        return taken
+
+    assert coming(20) == coming(200)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final
 
 from warren_broker.transfers.shovel.connection10 import Endpoint10
@@ -52,7 +53,7 @@ class Source10(Endpoint10):
     ) -> None:
         super().__init__(SOURCE_KEY, uri, own, name, failed)
         self._address = end.address
-        self._held: dict[int, Any] = {}
+        self._held: OrderedDict[int, Any] = OrderedDict()
         self._part = bytearray()
         self._last = self._limit = 0
         self._delivered: Callable[[Received], None] = lambda received: None
@@ -141,8 +142,8 @@ class Source10(Endpoint10):
 
     def acknowledge(self, tag: int, multiple: bool) -> None:
         """See `ends.SourceEnd`."""
-        tags = [each for each in self._held if each <= tag] if multiple else [tag]
-        for each in tags:
+        tags = takewhile(lambda each: each <= tag, self._held) if multiple else [tag]
+        for each in list(tags):
             self._settle(self._held.pop(each), Delivery.ACCEPTED)
         self._give_credit()
         self.flush_later()

@@ -12,8 +12,9 @@ answered as the first time. If not, it is refused: the rows would be lost.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -36,6 +37,7 @@ from warren_machines.queue.ready import limits
 from warren_machines.queue.sinks.sink_state import PublishedBatch, RunStage, SinkRun, StageKey
 from warren_machines.queue.state import QueueState
 
+Kept = TypeVar("Kept")
 DONE: Final = Done()
 BATCHES_KEPT: Final = 16
 """Published batches remembered per run; a repeat of an older one is refused."""
@@ -43,6 +45,8 @@ RUNS_MAX: Final = 1_024
 """Runs remembered per sink; beyond it the one that published longest ago is forgotten."""
 SINKS_MAX: Final = 1_024
 """Sinks with runs; beyond it the one that published longest ago is forgotten."""
+LOOKED_AT: Final = 4
+"""So many of them are looked at for one that is to be forgotten."""
 DIGESTS: Final = 1 << 63
 """Digests are added modulo this."""
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -292,20 +296,31 @@ def _remember(
     runs[command.run] = run
     state.runs[command.sink] = runs
     if len(runs) > RUNS_MAX:
-        oldest = next((name for name, each in runs.items() if not each.stages), None)
-        if oldest is not None and oldest != command.run:
-            _note_forgotten(context, [runs.pop(oldest)])
+        oldest = _oldest(runs, lambda each: bool(each.stages))
+        _note_forgotten(context, () if oldest is None else (oldest,))
     if len(state.runs) > SINKS_MAX:
-        for name, each in state.runs.items():
-            if name != command.sink and not any(run.stages for run in each.values()):
-                _note_forgotten(context, state.runs.pop(name).values())
-                return
+        gone = _oldest(state.runs, lambda every: any(each.stages for each in every.values()))
+        _note_forgotten(context, () if gone is None else gone.values())
+
+
+def _oldest(kept: dict[str, Kept], in_use: Callable[[Kept], bool]) -> Kept | None:
+    """Take out the oldest that is not in use, but not the newest; None: the first ones are.
+
+    These are as new as the newest then: a client may have any number, and none is looked at again
+    for each that comes.
+    """
+    for name in list(islice(kept, min(LOOKED_AT, len(kept) - 1))):
+        found = kept.pop(name)
+        if not in_use(found):
+            return found
+        kept[name] = found
+    return None
 
 
 def _note_forgotten(context: QueueContext, runs: Iterable[SinkRun]) -> None:
     """See to it that `ask` does not take what they have published for not published."""
     state = context.state
-    state.forgotten_epoch = max(state.forgotten_epoch, *(run.epoch for run in runs))
+    state.forgotten_epoch = max(state.forgotten_epoch, *(run.epoch for run in runs), 0)
 
 
 def _drop_up_to(state: QueueState, run: SinkRun, batch: int) -> None:
