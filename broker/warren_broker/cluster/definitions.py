@@ -25,13 +25,11 @@ from warren_broker.cluster.survey import DefinitionBarrier
 from warren_machines.metadata import commands, passwords
 from warren_machines.metadata.changes import (
     DefinitionEvent,
-    MembersSet,
     NodeRenewed,
     NodesChanged,
     PoliciesChanged,
-    QueueCreated,
-    QueueDeleted,
-    UserChanged,
+    QueueChanged,
+    UserDeleted,
     VhostDeleted,
 )
 from warren_machines.metadata.codec import decode_reply, encode_reply, encode_submission
@@ -319,13 +317,12 @@ class Definitions:
 
     def _note(self, change: Any) -> None:
         match change:
-            case QueueCreated(queue) | QueueDeleted(queue) | MembersSet(queue):
+            case QueueChanged(queue):
                 self._dirty[queue.group] = None
             case VhostDeleted(name):
                 self._gone_vhosts[name] = None
-            case UserChanged(name, deleted):
-                if deleted:
-                    self._gone_users[name] = None
+            case UserDeleted(name):
+                self._gone_users[name] = None
             case PoliciesChanged(vhost):
                 self._changed_policies[vhost] = None
             case NodesChanged(joined, left):

@@ -15,22 +15,13 @@ from warren_machines.metadata import records
 from warren_machines.queue.commands import UplinkId
 
 
-class QueueChange(msgspec.Struct, frozen=True):
-    """A change of one queue, as it is afterwards."""
+class QueueChanged(msgspec.Struct, frozen=True):
+    """A queue was created or deleted, its members were set, or one that was removed has left.
+
+    A node starts or stops its member by what the definitions say then.
+    """
 
     queue: records.QueueRecord
-
-
-class QueueCreated(QueueChange, frozen=True):
-    """A queue was created: start its group on queue.nodes."""
-
-
-class QueueDeleted(QueueChange, frozen=True):
-    """A queue was deleted: stop its group; its consumers are cancelled."""
-
-
-class MembersSet(QueueChange, frozen=True):
-    """The queue's set of members was changed, or a removed member has left its group."""
 
 
 class NodesChanged(msgspec.Struct, frozen=True):
@@ -41,12 +32,6 @@ class NodesChanged(msgspec.Struct, frozen=True):
 
     joined: str = ""
     left: str = ""
-
-
-class TopologyChanged(msgspec.Struct, frozen=True):
-    """Exchanges, bindings or queues of that vhost changed."""
-
-    vhost: str
 
 
 class PoliciesChanged(msgspec.Struct, frozen=True):
@@ -61,11 +46,10 @@ class VhostDeleted(msgspec.Struct, frozen=True):
     name: str
 
 
-class UserChanged(msgspec.Struct, frozen=True):
-    """Password, tags or permissions changed, or the user was deleted (`deleted`): check again."""
+class UserDeleted(msgspec.Struct, frozen=True):
+    """A user was deleted: close its connections."""
 
     name: str
-    deleted: bool = False
 
 
 class NodeRenewed(msgspec.Struct, frozen=True):
@@ -102,19 +86,11 @@ class DefinitionEvent(msgspec.Struct, frozen=True):
     definition: Definition
 
 
-class BootstrapWanted(msgspec.Struct, frozen=True):
-    """The cluster is empty: the leader proposes `Bootstrap` with the configured vhost and user."""
-
-
 Change: TypeAlias = (
-    QueueCreated
-    | QueueDeleted
-    | TopologyChanged
+    QueueChanged
     | VhostDeleted
-    | UserChanged
+    | UserDeleted
     | NodeRenewed
-    | BootstrapWanted
-    | MembersSet
     | NodesChanged
     | PoliciesChanged
     | DefinitionEvent

@@ -66,7 +66,6 @@ def declare_exchange(context: MetadataContext, command: DeclareExchange) -> AnyR
     scope.exchanges[command.name] = wanted
     scope.touch(command.name)
     context.tell("exchange.created", wanted)
-    context.topology_changed(command.vhost)
     return MetadataDone()
 
 
@@ -105,7 +104,6 @@ def delete_exchange(context: MetadataContext, command: DeleteExchange) -> AnyRep
     if command.if_unused and scope.bindings.get(command.name):
         raise errors.in_use("exchange", command.name, command.vhost)
     remove_exchanges(context, scope, [command.name])
-    context.topology_changed(command.vhost)
     return MetadataDone()
 
 
@@ -177,7 +175,6 @@ def bind(context: MetadataContext, command: Bind) -> AnyReply:
     if created:
         scope.add_binding(binding)
         context.tell("binding.created", binding)
-        context.topology_changed(command.vhost)
     return BindingIs(created)
 
 
@@ -191,7 +188,6 @@ def unbind(context: MetadataContext, command: Unbind) -> AnyReply:
     if remove_binding(context, scope, to_binding(command)):
         if is_emptied(scope, command.source):
             remove_exchanges(context, scope, [command.source])
-        context.topology_changed(command.vhost)
     return MetadataDone()
 
 

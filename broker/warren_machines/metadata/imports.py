@@ -122,7 +122,6 @@ class _Kept:
         self._scopes = [_KeptScope(scope) for scope in state.scopes.values()]
         self._owned = {key: dict(groups) for key, groups in state.owned.items()}
         self._changes = len(context.changes)
-        self._changed = dict(context.changed)
 
     def put_back(self, context: MetadataContext) -> None:
         """Make the state and the context what they were."""
@@ -136,8 +135,6 @@ class _Kept:
         state.owned.clear()
         state.owned.update(self._owned)
         del context.changes[self._changes :]
-        context.changed.clear()
-        context.changed.update(self._changed)
 
 
 def _dicts(state: MetadataState) -> tuple[dict[Any, Any], ...]:

@@ -16,7 +16,6 @@ from warren_machines.metadata import (
     runtime_parameters,
     vhosts_and_users,
 )
-from warren_machines.metadata.changes import BootstrapWanted
 from warren_machines.metadata.codec import MalformedMetadata, decode_submission
 from warren_machines.metadata.commands import AnyReply, MetadataSubmission, MetadataSubmissionReply
 from warren_machines.metadata.metadata_context import MetadataContext
@@ -76,7 +75,7 @@ class MetadataMachine:
     """A change of what a submission does gets a new number, and what older ones do stays."""
 
     def init(self) -> MetadataState:
-        """Return an empty state; the first leader is asked to propose `Bootstrap`."""
+        """Return an empty state; the first leader proposes `Bootstrap`."""
         return MetadataState()
 
     def apply(self, meta: Meta, command: bytes, state: MetadataState) -> Applied:
@@ -89,7 +88,7 @@ class MetadataMachine:
         if not submission.uplink:
             replies = _carry_out(context, submission)
             return Applied(
-                MetadataSubmissionReply(0, submission.seq, replies), context.all_changes()
+                MetadataSubmissionReply(0, submission.seq, replies), tuple(context.changes)
             )
         return self._apply_numbered(context, submission)
 
@@ -112,11 +111,11 @@ class MetadataMachine:
             return Applied(MetadataSubmissionReply(uplink, seq, own.answer(seq)))
         replies = _carry_out(context, submission)
         own.remember(seq, replies)
-        return Applied(MetadataSubmissionReply(uplink, seq, replies), context.all_changes())
+        return Applied(MetadataSubmissionReply(uplink, seq, replies), tuple(context.changes))
 
     def leader_effects(self, state: MetadataState) -> tuple[Any, ...]:
-        """Ask for `Bootstrap` in a new cluster, for its first vhost and user."""
-        return () if state.bootstrapped else (BootstrapWanted(),)
+        """Return none: a leader sees in the state whether to propose `Bootstrap`."""
+        return ()
 
     def snapshot(self, state: MetadataState) -> bytes:
         """Encode the whole state."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from warren_machines.metadata.changes import (
-    MembersSet,
     NodeRenewed,
     NodesChanged,
-    QueueCreated,
-    QueueDeleted,
+    QueueChanged,
 )
 from warren_machines.metadata.commands import (
     AnyReply,
@@ -138,7 +136,7 @@ def change_members(context: MetadataContext, command: ChangeMembers) -> AnyReply
         context.state.replace_queue(marked)
         changed = set_members(context, marked, command.add, command.remove)
         if changed is marked:
-            context.changes.append(MembersSet(marked))
+            context.changes.append(QueueChanged(marked))
         return QueueIs(changed, created=False)
     return QueueIs(set_members(context, queue, command.add, command.remove), created=False)
 
@@ -163,7 +161,7 @@ def set_members(
     if now.nodes == queue.nodes and now.leaving == queue.leaving:
         return queue
     context.state.replace_queue(now)
-    context.changes.append(MembersSet(now))
+    context.changes.append(QueueChanged(now))
     return now
 
 
@@ -174,7 +172,7 @@ def left(context: MetadataContext, command: Left) -> AnyReply:
         leaving = tuple(node for node in queue.leaving if node != command.node)
         now = msgspec.structs.replace(queue, leaving=leaving)
         context.state.replace_queue(now)
-        context.changes.append(MembersSet(now))
+        context.changes.append(QueueChanged(now))
     return MetadataDone()
 
 
@@ -268,8 +266,7 @@ def _renew(context: MetadataContext, name: str) -> None:
         state.last_group += 1
         queue = msgspec.structs.replace(old, group=state.last_group, founders=None)
         state.renew_queue(old, queue)
-        context.changes += [QueueDeleted(old), QueueCreated(queue)]
-        context.topology_changed(queue.vhost)
+        context.changes += [QueueChanged(old), QueueChanged(queue)]
 
 
 def known_node(context: MetadataContext, name: str) -> ClusterNode:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from warren_machines.metadata.changes import QueueCreated, QueueDeleted
+from warren_machines.metadata.changes import QueueChanged
 from warren_machines.metadata.commands import (
     AnyReply,
     DeclareQueue,
@@ -50,9 +50,8 @@ def declare_queue(context: MetadataContext, command: DeclareQueue) -> AnyReply:
         mirrored=command.mirrored,
     )
     context.state.add_queue(queue)
-    context.changes.append(QueueCreated(queue))
+    context.changes.append(QueueChanged(queue))
     context.tell("queue.created", queue)
-    context.topology_changed(queue.vhost)
     return QueueIs(queue, created=True)
 
 
@@ -96,10 +95,9 @@ def remove_queues(context: MetadataContext, queues: Iterable[QueueRecord]) -> De
         emptied = remove_arriving(context, scope, queue.name, to_queue=True)
         context.state.drop_queue(queue)
         remove_exchanges(context, scope, emptied)
-        context.changes.append(QueueDeleted(queue))
+        context.changes.append(QueueChanged(queue))
         if not queue.store_of:
             context.tell("queue.deleted", queue)
-        context.topology_changed(queue.vhost)
         gone.append(queue)
     return Deleted(tuple(gone))
 

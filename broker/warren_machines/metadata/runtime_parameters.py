@@ -118,4 +118,3 @@ def _changed(context: MetadataContext, scope: Scope) -> None:
     change = PoliciesChanged(vhost)
     if change not in context.changes:
         context.changes.append(change)
-    context.topology_changed(vhost)

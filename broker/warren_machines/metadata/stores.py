@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from warren_machines.metadata.changes import QueueCreated, QueueDeleted
+from warren_machines.metadata.changes import QueueChanged
 from warren_machines.metadata.exchange_types import (
     DELAYED_MESSAGE,
     KEEPING_KINDS,
@@ -101,7 +101,7 @@ def open_store(
         store_of=exchange.name,
     )
     state.add_queue(queue)
-    context.changes.append(QueueCreated(queue))
+    context.changes.append(QueueChanged(queue))
 
 
 def close_store(context: MetadataContext, scope: Scope, exchange: Exchange) -> None:
@@ -111,4 +111,4 @@ def close_store(context: MetadataContext, scope: Scope, exchange: Exchange) -> N
     queue = scope.queues.get(store_name(exchange))
     if queue is not None and queue.store_of == exchange.name:
         context.state.drop_queue(queue)
-        context.changes.append(QueueDeleted(queue))
+        context.changes.append(QueueChanged(queue))

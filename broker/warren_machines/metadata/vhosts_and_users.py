@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from warren_machines.metadata.changes import UserChanged, VhostDeleted
+from warren_machines.metadata.changes import UserDeleted, VhostDeleted
 from warren_machines.metadata.commands import (
     AddVhost,
     AnyReply,
@@ -89,7 +89,6 @@ def bootstrap(context: MetadataContext, command: Bootstrap) -> AnyReply:
     grant = Grant(vhost.name, user.name, ".*", ".*", ".*")
     if (vhost.name, user.name, None) not in state.grants:
         _put_grant(context, grant)
-    context.changes.append(UserChanged(user.name))
     return MetadataDone()
 
 
@@ -97,7 +96,6 @@ def _add_vhost(context: MetadataContext, vhost: Vhost) -> None:
     if vhost.name not in context.state.scopes:
         context.state.scopes[vhost.name] = new_scope(vhost)
         context.tell("vhost.created", vhost)
-        context.topology_changed(vhost.name)
 
 
 def add_vhost(context: MetadataContext, command: AddVhost) -> AnyReply:
@@ -145,7 +143,6 @@ def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
         _drop_grant(context, key)
     del state.scopes[command.name]
     context.tell("vhost.deleted", scope.vhost)
-    context.topology_changed(command.name)
     context.changes.append(VhostDeleted(command.name))
     return gone
 
@@ -166,7 +163,6 @@ def put_imported_user(context: MetadataContext, command: PutUser) -> AnyReply:
         user = msgspec.structs.replace(user, limits=known.limits)
     context.state.users[user.name] = user
     _tell_of_user(context, known, user)
-    context.changes.append(UserChanged(user.name))
     return MetadataDone()
 
 
@@ -180,7 +176,7 @@ def delete_user(context: MetadataContext, command: DeleteUser) -> AnyReply:
         for key in sorted(of_user, key=_grant_order):
             _drop_grant(context, key)
         context.tell("user.deleted", user)
-        context.changes.append(UserChanged(command.name, deleted=True))
+        context.changes.append(UserDeleted(command.name))
     return MetadataDone()
 
 
@@ -191,7 +187,6 @@ def put_grant(context: MetadataContext, command: PutGrant) -> AnyReply:
     if grant.user not in context.state.users:
         raise errors.NotFound(f"no user '{grant.user}'")
     _put_grant(context, grant)
-    context.changes.append(UserChanged(grant.user))
     return MetadataDone()
 
 
@@ -206,8 +201,6 @@ def delete_grant(context: MetadataContext, command: DeleteGrant) -> AnyReply:
     ]
     for key in sorted(gone, key=_grant_order):
         _drop_grant(context, key)
-    if gone:
-        context.changes.append(UserChanged(command.user))
     return MetadataDone()
 
 

@@ -15,7 +15,6 @@ from warren_machines.queue.effects import (
     DeadLetter,
     DeathReason,
     Deliver,
-    Drained,
     Dropped,
     Expired,
     ExpiryReason,
@@ -38,7 +37,6 @@ class _Rare:
     """What most submissions cause nothing of."""
 
     tells_active: list[Consumer] = field(default_factory=list)
-    drained: list[Drained] = field(default_factory=list)
     cancelled: list[CancelConsumer] = field(default_factory=list)
     dead: list[_Dead] = field(default_factory=list)
     died: dict[DeathReason, int] = field(default_factory=dict)
@@ -132,10 +130,6 @@ class QueueContext:
         notes = tuple((at + offset, pairs) for offset, pairs in found)
         return msgspec.structs.replace(delivery, annotations=notes) if notes else delivery
 
-    def drained(self, consumer: Consumer) -> None:
-        """Report that the consumer's remaining credit was returned."""
-        self._rare.drained.append(Drained(consumer.uplink, consumer.id, consumer.next_msg_id))
-
     def tell_active(self, consumer: Consumer) -> None:
         """Report whether the consumer is the single active one, although that has not changed."""
         if self.state.config.single_active_consumer:
@@ -216,9 +210,8 @@ class QueueContext:
     def effects(self) -> tuple[AnyEffect, ...]:
         """Return the collected effects in the order in which the leader carries them out.
 
-        Deliveries come before Drained (a transfer must not follow the flow that ends its credit)
-        and before CancelConsumer (a cancelled consumer's last messages are still its own). A
-        consumer learns that it is active before its first message.
+        Deliveries come before CancelConsumer (a cancelled consumer's last messages are still its
+        own). A consumer learns that it is active before its first message.
         """
         state, rare = self.state, self._rarely
         effects: list[Any] = [
@@ -238,7 +231,6 @@ class QueueContext:
         return tuple(effects)
 
     def _add_rare(self, effects: list[Any], rare: _Rare) -> None:
-        effects += rare.drained
         effects += rare.cancelled
         for reason, count, runs, notes in rare.dead:
             effects.append(DeadLetter(reason, tuple(runs), count, tuple(notes)))

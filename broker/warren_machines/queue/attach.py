@@ -227,7 +227,6 @@ def credit(context: QueueContext, command: Credit) -> AnyReply:
             return NotYet()
         consumer.credit = 0
         service_order.review(state, consumer)
-        context.drained(consumer)
         return Count(consumer.next_msg_id)
     return DONE
 

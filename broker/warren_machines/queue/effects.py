@@ -31,14 +31,6 @@ class CancelConsumer(msgspec.Struct, frozen=True, array_like=True, tag="cancelle
     msg_ids: MsgIds = ()
 
 
-class Drained(msgspec.Struct, frozen=True, array_like=True, tag="drained"):
-    """Tell a link that its remaining credit was returned."""
-
-    uplink: UplinkId
-    consumer: ConsumerId
-    delivered: int
-
-
 class ActiveIs(msgspec.Struct, frozen=True, array_like=True, tag="active"):
     """Tell a link whether its consumer is the queue's single active one.
 
@@ -121,7 +113,6 @@ class FiltersBehind(msgspec.Struct, frozen=True, array_like=True, tag="filters")
 AnyEffect: TypeAlias = (
     Deliver
     | CancelConsumer
-    | Drained
     | ActiveIs
     | SetTimer
     | DeadLetter

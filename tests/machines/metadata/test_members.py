@@ -8,7 +8,7 @@ import pytest
 from machines.metadata.test_nodes import CLASSIC
 from machines.metadata.world import World, with_nodes
 from warren_machines.metadata import commands
-from warren_machines.metadata.changes import MembersSet
+from warren_machines.metadata.changes import QueueChanged
 from warren_wire.errors import NotFound, PreconditionFailed
 
 
@@ -21,7 +21,7 @@ def test_members_come_and_go(world: World) -> None:
     group = world.declare("q", nodes=("a", "b", "c")).group
     now = world.do(commands.ChangeMembers(group, add=("d",), remove=("b",))).queue
     assert (now.nodes, now.leaving, now.leader) == (("a", "c", "d"), ("b",), "a")
-    assert world.changes == [MembersSet(now)] and world.state.queue("/", "q") is now
+    assert world.changes == [QueueChanged(now)] and world.state.queue("/", "q") is now
     assert now.founded_by("a") and not now.founded_by("d") and not now.founded_by("b")
     world.do(commands.Left(group, "b"))
     assert world.state.groups[group].leaving == () and len(world.changes) == 1
@@ -86,7 +86,7 @@ def test_a_change_that_follows_from_other_members_does_not_happen(world: World) 
     assert world.do(late).queue == queue and world.changes == []
     now = world.do(msgspec.structs.replace(late, expected=queue.nodes)).queue
     assert (now.nodes, now.mirrored) == (("a", "b", "c", "d"), True)
-    assert world.changes == [MembersSet(now)]
+    assert world.changes == [QueueChanged(now)]
     again = msgspec.structs.replace(late, expected=now.nodes)
     assert world.do(again).queue == now and world.changes == []
 
@@ -95,7 +95,7 @@ def test_a_policy_replicates_a_classic_queue_and_ends_that(world: World) -> None
     queue = world.declare("classic", arguments=CLASSIC)
     assert (queue.nodes, queue.replicated, queue.home) == (("a",), False, "a")
     marked = world.do(commands.ChangeMembers(queue.group, mirrored=True)).queue
-    assert marked.mirrored and marked.replicated and world.changes == [MembersSet(marked)]
+    assert marked.mirrored and marked.replicated and world.changes == [QueueChanged(marked)]
     moved = world.do(commands.ChangeMembers(queue.group, add=("b",), mirrored=True)).queue
     assert (moved.nodes, moved.home, moved.leaving) == (("a", "b"), "", ())
     ended = commands.ChangeMembers(queue.group, remove=("a",), expected=moved.nodes, mirrored=False)

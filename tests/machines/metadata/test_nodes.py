@@ -6,7 +6,7 @@ import pytest
 
 from machines.metadata.world import World, start, with_nodes
 from warren_machines.metadata import commands
-from warren_machines.metadata.changes import NodeRenewed, NodesChanged, QueueCreated, QueueDeleted
+from warren_machines.metadata.changes import NodeRenewed, NodesChanged, QueueChanged
 from warren_machines.metadata.node_registry import is_over
 from warren_machines.metadata.records import NUMBERS_PER_GROUP, ClusterNode, numbered_above
 from warren_machines.metadata.state import REMOVED_KEPT_MAX
@@ -72,7 +72,7 @@ def test_what_lay_on_a_lost_disk_alone_begins_anew(world: World) -> None:
     for old in (lost, single):
         now = world.state.queue("/", old.name)
         assert now is not None and now.group > world.state.nodes["b"].since_group > old.group
-        assert QueueDeleted(old) in world.changes and QueueCreated(now) in world.changes
+        assert QueueChanged(old) in world.changes and QueueChanged(now) in world.changes
         assert now.config == old.config and now.founded_by("b")
     assert len(world.state.scopes["/"].to_queues["lost"]) == 1
     for same in (replicated, kept):

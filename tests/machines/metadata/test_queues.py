@@ -7,7 +7,7 @@ import pytest
 
 from machines.metadata.world import UPLINK, World
 from warren_machines.metadata import commands
-from warren_machines.metadata.changes import NodeRenewed, QueueCreated, QueueDeleted
+from warren_machines.metadata.changes import NodeRenewed, QueueChanged
 from warren_machines.metadata.records import NUMBERS_PER_GROUP, numbered_above
 from warren_wire.arguments import QueueDefaults, queue_declaration
 from warren_wire.errors import (
@@ -29,11 +29,11 @@ def names(world: World) -> list[str]:
 
 def test_groups_are_given_out_once(world: World) -> None:
     first = world.declare("q")
-    assert QueueCreated(first) in world.changes
+    assert QueueChanged(first) in world.changes
     assert world.declare("q") == first
     assert world.changes == []
     world.do(commands.DeleteQueue("/", "q"))
-    assert QueueDeleted(first) in world.changes
+    assert QueueChanged(first) in world.changes
     assert world.declare("q").group > first.group
 
 

@@ -9,7 +9,7 @@ import pytest
 from machines.metadata.world import World, start, with_nodes
 from machines.routing.router import router
 from warren_machines.metadata import commands
-from warren_machines.metadata.changes import QueueCreated, QueueDeleted
+from warren_machines.metadata.changes import QueueChanged
 from warren_machines.metadata.commands import BindingIs
 from warren_machines.metadata.records import Policy
 from warren_machines.metadata.view import MetadataView
@@ -36,7 +36,7 @@ def test_the_store_is_a_replicated_queue_of_that_length(world: World) -> None:
     store = world.state.queue("/", STORE)
     assert store is not None and store.store_of == "h" and store.nodes == ("a", "b")
     assert store.replicated and store.config.max_length == 20
-    assert [type(change) for change in world.changes[:1]] == [QueueCreated]
+    assert [type(change) for change in world.changes[:1]] == [QueueChanged]
     keeping(world)
     assert [queue.group for queue in world.state.queues()] == [store.group]
     keeping(world, "short", arguments={"x-recent-history-length": 3})
@@ -65,7 +65,7 @@ def test_a_name_too_long_for_a_store_and_a_declaration_without_nodes() -> None:
 
 def test_it_goes_with_its_exchange(world: World) -> None:
     world.do(commands.DeleteExchange("/", "h"))
-    assert any(isinstance(change, QueueDeleted) for change in world.changes)
+    assert any(isinstance(change, QueueChanged) for change in world.changes)
     assert not world.state.groups
     keeping(world, auto_delete=True)
     world.declare("q")

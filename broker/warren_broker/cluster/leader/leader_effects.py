@@ -110,7 +110,6 @@ class LeaderEffects:
             queue_effects.Deliver: self._deliver,
             queue_effects.CancelConsumer: self._tell_consumer,
             queue_effects.ActiveIs: self._tell_consumer,
-            queue_effects.Drained: lambda group, effect: None,  # a link is told by its answer
             queue_effects.SetTimer: self._set_timer,
             queue_effects.DeadLetter: callbacks.dead_letter,
             queue_effects.Dropped: self._dropped,
