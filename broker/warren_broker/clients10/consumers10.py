@@ -198,6 +198,12 @@ class Consumers10:
             self._counts.acknowledged(command.consumer, command.msg_ids)
         self._broker.consuming.acknowledge(command)
 
+    def set_aside(self, asker: Asker, request: link_requests.SetAside, answer: Answer) -> None:
+        """Record that a message could not be sent."""
+        asker.broker.consuming.set_aside(
+            request.consumer, request.index, request.msg_id, request.reason
+        )
+
     def end(self, asker: Asker, request: link_requests.EndConsumer, answer: Answer) -> None:
         """Remove a consumer."""
         self._end(request.consumer, request.failed)
@@ -256,6 +262,7 @@ class Consumers10:
             link_requests.Consume: self.consume,
             link_requests.GrantCredit: self.credit,
             link_requests.EndConsumer: self.end,
+            link_requests.SetAside: self.set_aside,
             link_requests.OpenReplies: self.open_replies,
             link_requests.CloseReplies: self.close_replies,
         }

@@ -19,6 +19,7 @@ from warren_broker.clients10.link_requests import (
     EndConsumer,
     GrantCredit,
     Ranges,
+    SetAside,
 )
 from warren_machines.queue import commands
 from warren_machines.queue.annotations import encoded_annotation
@@ -31,7 +32,7 @@ from warren_wire.amqp10.fields import read_map
 from warren_wire.amqp10.link_flows import LinkAddress
 from warren_wire.amqp10.message.sent import MessageWriter, encode_message
 from warren_wire.amqp10.proton import Delivery, Link, symbol
-from warren_wire.block.block import Block
+from warren_wire.block.block import FORM_AMQP091, Block
 from warren_wire.errors import ContentTooLarge, InvalidArgument, Refusal, continued
 
 RELAY_NAME_MAX: Final = 4_096
@@ -146,10 +147,24 @@ class ConsumingLink(LinkPart):
         """Take messages from the queue."""
         if not self.ended:
             self.missed(delivery.first_msg_id)
-            self._next_msg_id = delivery.first_msg_id + delivery.last - delivery.first + 1
+            after = delivery.first_msg_id + delivery.last - delivery.first + 1
+            if block.form != FORM_AMQP091:
+                self._set_aside(delivery, after)
+                return
+            self._next_msg_id = after
             self.host.bounds.undelivered_bytes += _kept_bytes(delivery, block)
             self._waiting.append((delivery, block))
             self.wake()
+
+    def _set_aside(self, run: commands.Delivery, after: int) -> None:
+        """Discard messages of a block that cannot be read; see `BlockCache.for_delivery`."""
+        for msg_id in range(run.first_msg_id, after):
+            reason = "its block cannot be read"
+            self.host.tell(SetAside(self._held.consumer, run.index, msg_id, reason))
+        if not self.settled:
+            msg_ids = ((run.first_msg_id, after - 1),)
+            self.host.tell(commands.Discard(self._held.consumer, msg_ids, failed=True))
+        self.missed(after)
 
     def missed(self, msg_id: int) -> None:
         """Note that deliveries below this one that have not arrived never will."""
@@ -493,6 +508,16 @@ class RetiredConsumer:
     def deliver(self, delivery: commands.Delivery, block: Block) -> None:
         """Give messages back that were on their way."""
         self.held.give_back((_ids(delivery),))
+
+    def _set_aside(self, run: commands.Delivery, after: int) -> None:
+        """Discard messages of a block that cannot be read; see `BlockCache.for_delivery`."""
+        for msg_id in range(run.first_msg_id, after):
+            reason = "its block cannot be read"
+            self.host.tell(SetAside(self._held.consumer, run.index, msg_id, reason))
+        if not self.settled:
+            msg_ids = ((run.first_msg_id, after - 1),)
+            self.host.tell(commands.Discard(self._held.consumer, msg_ids, failed=True))
+        self.missed(after)
 
     def missed(self, msg_id: int) -> None:
         """Do nothing: nothing more is expected."""

@@ -58,6 +58,19 @@ class EndConsumer(Request, frozen=True):
     failed: bool
 
 
+class SetAside(Request, frozen=True):
+    """Report a message that could not be sent, for log and counter. No answer.
+
+    index   of its entry in the queue's log
+    msg_id  the delivery's number
+    """
+
+    consumer: int
+    index: int
+    msg_id: int
+    reason: str
+
+
 class OpenTarget(Request, frozen=True):
     """Check that a client may publish there. Answer: TargetOpened or Refusal.
 

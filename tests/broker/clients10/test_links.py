@@ -16,7 +16,7 @@ from warren_machines.queue import commands
 from warren_machines.queue.annotations import ANNOTATIONS_BYTES_MAX
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire import errors
-from warren_wire.block.block import Block, encode
+from warren_wire.block.block import FORM_AMQP10, Block, encode
 
 CONSUMER = 7
 SMALL = Message(body=b"small").encode()
@@ -195,6 +195,24 @@ def test_credit_of_deliveries_that_never_came_is_given_again() -> None:
 def asked_now(client: Client, kind: type) -> list[Any]:
     client.turn()
     return asked(client, kind)
+
+
+def test_an_unreadable_block_is_set_aside() -> None:
+    """An assertion ended the node of the consumer, and then the next one's."""
+    client = opened()
+    receiver = consumer(client, credit=3)
+    asked(client, asks.GrantCredit)
+    bad = Block.decode(encode([b""] * 2, [b""] * 2, (b"", b""), form=FORM_AMQP10))
+    client.connection.deliver(CONSUMER, Run(0, 7, 0, 1), bad)
+    client.turn()
+    noted = asked(client, asks.SetAside)
+    assert [(each.index, each.msg_id) for each in noted] == [(7, 0), (7, 1)]
+    (discard,) = asked(client, commands.Discard)
+    assert (discard.msg_ids, discard.failed) == (((0, 1),), True)
+    (granted,) = asked(client, asks.GrantCredit)
+    assert (granted.delivered, granted.credit) == (2, 3)
+    deliver(client, [b"good"], first_id=2)
+    assert [bytes(m.body) for _, m in received(receiver)] == [b"good"]
 
 
 def test_a_redelivered_message_says_so() -> None:
