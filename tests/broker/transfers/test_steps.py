@@ -109,5 +109,5 @@ def acknowledged_one_by_one(count: int) -> Callable[[], object]:
     return lambda: [source.acknowledge(tag, True) for tag in range(1, count + 1)]
 
 
-def test_acknowledgements_do_not_go_through_what_is_held() -> None:
+def test_an_acknowledgement_does_not_look_at_all() -> None:
     assert growth(acknowledged_one_by_one, 100) < SUM

@@ -416,7 +416,7 @@ def test_relays_that_nothing_has_changed_cost_nothing() -> None:
     assert len(many.state.relays["r0"].kept) == 0, "what is kept is given when there is room"
 
 
-def test_a_new_sink_does_not_pass_over_all_that_are_in_use(
+def test_a_new_sink_passes_over_few_in_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before: over each of them, and its runs, for each new one beyond the bound."""
