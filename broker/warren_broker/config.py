@@ -341,7 +341,7 @@ class LogSettings(SettingsTable):
 
     @field_validator("exchange", mode="before")
     @classmethod
-    def _switch(cls, value: Any) -> Any:
+    def _switch(cls, value: object) -> object:
         """Take `log.exchange = true`, as RabbitMQ has it."""
         return {"enabled": value} if isinstance(value, bool | str) else value
 
@@ -397,7 +397,7 @@ class NodeConfig(SettingsTable):
 
     @field_validator("loopback_users", mode="before")
     @classmethod
-    def _names(cls, value: Any) -> Any:
+    def _names(cls, value: object) -> Any:
         """Split names separated by commas, from the environment; "none" is an empty list."""
         if not isinstance(value, str):
             return value

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, TypeGuard
 
-Definition: TypeAlias = Mapping[str, Any]
+Definition: TypeAlias = Mapping[str, object]
 Mode: TypeAlias = Literal["exactly", "all", "nodes"]
 
 MODE: Final = "ha-mode"
@@ -61,7 +61,7 @@ def mirror_policy(definition: Definition) -> MirrorPolicy | None:
     return None
 
 
-def _is_count(value: Any) -> TypeGuard[int]:
+def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 

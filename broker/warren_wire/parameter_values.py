@@ -23,29 +23,29 @@ INTEGER_BITS_MAX: Final = 64
 PARAMETER_NUMBER_MIN: Final = -(1 << 63)
 PARAMETER_NUMBER_MAX: Final = (1 << 63) - 1
 
-_Check: TypeAlias = Callable[[str, Any], str | None]
+_Check: TypeAlias = Callable[[str, object], str | None]
 """Takes (key, value), returns what is wrong with it; None: nothing."""
 
 
-def _number(key: str, value: Any) -> str | None:
+def _number(key: str, value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"{key} should be a number, actually was {erlang(value)}"
     return None
 
 
-def _text(key: str, value: Any) -> str | None:
+def _text(key: str, value: object) -> str | None:
     if not isinstance(value, str):
         return f"{key} should be binary, actually was {erlang(value)}"
     return None
 
 
-def _flag(key: str, value: Any) -> str | None:
+def _flag(key: str, value: object) -> str | None:
     if not isinstance(value, bool):
         return f"{key} should be boolean, actually was {erlang(value)}"
     return None
 
 
-def _addresses(key: str, value: Any) -> str | None:
+def _addresses(key: str, value: object) -> str | None:
     given = value if isinstance(value, list) else [value]
     if given and all(isinstance(one, str) for one in given):
         return None
@@ -61,7 +61,7 @@ def _word(*words: str) -> _Check:
     return check
 
 
-def _anything(key: str, value: Any) -> str | None:
+def _anything(key: str, value: object) -> str | None:
     return None
 
 
@@ -111,7 +111,7 @@ _SHOVEL_OTHERS: Final = ("src-", "dest-", "delete-after", "publish-properties", 
 """More keys of shovels begin so; which there are depends on the protocols."""
 
 
-def check_parameter(component: str, name: str, value: Any) -> None:
+def check_parameter(component: str, name: str, value: object) -> None:
     """Raise InvalidArgument unless a parameter can be set."""
     if component not in COMPONENTS:
         raise validation_failed(
@@ -131,7 +131,7 @@ def check_parameter(component: str, name: str, value: Any) -> None:
 
 def _check_keys(
     name: str,
-    value: Any,
+    value: object,
     known: Mapping[str, _Check],
     required: tuple[str, ...],
     others: tuple[str, ...] = (),
@@ -152,7 +152,7 @@ def _check_keys(
             raise validation_failed(problem)
 
 
-def check_json(value: Any, most: int = PARAMETER_NUMBER_MAX) -> None:
+def check_json(value: object, most: int = PARAMETER_NUMBER_MAX) -> None:
     """Raise InvalidArgument for a number that cannot be stored: above `most`, or below -2^63."""
     if isinstance(value, dict):
         for item in value.values():

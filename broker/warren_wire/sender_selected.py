@@ -46,7 +46,7 @@ def is_unused(headers: Mapping[str, Any]) -> bool:
     return list(headers)[-2:] == UNUSED and "x-death" in headers
 
 
-def place_further_keys(headers: dict[str, Any], used: bool) -> None:
+def place_further_keys(headers: dict[str, object], used: bool) -> None:
     """Place CC in the headers of a dead letter, see `is_unused`.
 
     used  the letter is routed by it, too

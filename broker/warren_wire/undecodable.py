@@ -11,7 +11,7 @@ or that is kept, needs a limit of its own: `nested_deeper`.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -35,7 +35,7 @@ NESTING_LEVELS_MAX: Final = 500
 """Of a value in JSON from a client: less than any Python's decoders refuse by themselves."""
 
 
-def nested_deeper(value: Any, most: int) -> bool:
+def nested_deeper(value: object, most: int) -> bool:
     """Return whether a decoded value has more than `most` lists and maps in each other."""
     level = [value]
     for _ in range(most + 1):

@@ -110,7 +110,7 @@ def batch_log(logger: logging.Logger | None = None) -> StreamingQueryListener:
     class BatchLog(StreamingQueryListener):
         """Logs progress events; the others say nothing of batches."""
 
-        def onQueryStarted(self, event: Any) -> None:
+        def onQueryStarted(self, event: object) -> None:
             """Nothing to log yet."""
 
         def onQueryProgress(self, event: Any) -> None:
@@ -119,10 +119,10 @@ def batch_log(logger: logging.Logger | None = None) -> StreamingQueryListener:
             if figures is not None and figures["sources"]:
                 target.info("%s%s", LINE_BEGINS, json.dumps(figures, sort_keys=True))
 
-        def onQueryIdle(self, event: Any) -> None:
+        def onQueryIdle(self, event: object) -> None:
             """No batch."""
 
-        def onQueryTerminated(self, event: Any) -> None:
+        def onQueryTerminated(self, event: object) -> None:
             """No batch."""
 
     return BatchLog()
@@ -131,7 +131,7 @@ def batch_log(logger: logging.Logger | None = None) -> StreamingQueryListener:
 # ------------------------------------------------------------------ steps
 
 
-def _plain(last: Any) -> Mapping[str, Any]:
+def _plain(last: object) -> Mapping[str, Any]:
     """Return Spark's progress as its JSON has it."""
     text = getattr(last, "json", None)
     if isinstance(text, str):
@@ -144,7 +144,7 @@ def _plain(last: Any) -> Mapping[str, Any]:
     )
 
 
-def _record(value: Any) -> Mapping[str, Any]:
+def _record(value: object) -> Mapping[str, Any]:
     """Return an offset or a row; Spark has them as objects, as text, or not at all."""
     if isinstance(value, str):
         try:
@@ -167,13 +167,13 @@ def _ended_ms(found: Mapping[str, Any]) -> int | None:
         return None
 
 
-def _age_ms(since_ms: Any, ended_ms: int | None) -> int | None:
+def _age_ms(since_ms: object, ended_ms: int | None) -> int | None:
     if not isinstance(since_ms, int) or ended_ms is None:
         return None
     return max(0, ended_ms - since_ms)
 
 
-def _source(source: Mapping[str, Any], ended_ms: int | None) -> dict[str, Any] | None:
+def _source(source: Mapping[str, object], ended_ms: int | None) -> dict[str, Any] | None:
     """Return a source's figures; None: it is not Warren's. What is not known is None."""
     end = _record(source.get("endOffset"))
     kind = end.get("kind")
@@ -208,7 +208,7 @@ def _source(source: Mapping[str, Any], ended_ms: int | None) -> dict[str, Any] |
     }
 
 
-def _only(end: Mapping[str, Any]) -> Mapping[str, Any]:
+def _only(end: Mapping[str, object]) -> Mapping[str, object]:
     """Return queue and reader of an offset; of several queues the reader that began."""
     queues = end.get("queues")
     if isinstance(queues, Mapping) and len(queues) == 1:
@@ -217,7 +217,7 @@ def _only(end: Mapping[str, Any]) -> Mapping[str, Any]:
     return end
 
 
-def _new_claims(start: Mapping[str, Any], end: Offset) -> list[ClaimInfo]:
+def _new_claims(start: Mapping[str, object], end: Offset) -> list[ClaimInfo]:
     """Return the claims of the batch between two offsets; raises CheckpointError."""
     before = Offset.from_dict(start).queues if start else {}
     new: list[ClaimInfo] = []
@@ -228,14 +228,16 @@ def _new_claims(start: Mapping[str, Any], end: Offset) -> list[ClaimInfo]:
     return new
 
 
-def _add_observed(source: dict[str, Any], seen: Mapping[str, Any], ended_ms: int | None) -> None:
+def _add_observed(
+    source: dict[str, object], seen: Mapping[str, object], ended_ms: int | None
+) -> None:
     source["redelivered"] = seen.get("redelivered")
     source["batch_lag_ms"] = _age_ms(seen.get("oldest_published_ms"), ended_ms)
     if source["batch_bytes"] is None:
         source["batch_bytes"] = seen.get("body_bytes")
 
 
-def _sink(sink: Mapping[str, Any], durations: Mapping[str, Any]) -> dict[str, Any]:
+def _sink(sink: Mapping[str, object], durations: Mapping[str, object]) -> dict[str, object]:
     """Return the sink's figures. Spark counts rows of tasks that have succeeded, -1: unknown."""
     rows = sink.get("numOutputRows")
     return {

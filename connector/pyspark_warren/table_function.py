@@ -69,7 +69,7 @@ class WarrenQueue:
         """Return the columns; raises what `spark.read` raises at `.load()`."""
         return analysed(WarrenDataSource, unnamed, named)
 
-    def eval(self, *unnamed: Any, **named: Any) -> Iterator[tuple[Any, ...]]:
+    def eval(self, *unnamed: object, **named: object) -> Iterator[tuple[Any, ...]]:
         """Yield the rows; raises what `spark.read` raises in an action."""
         yield from rows_of(self.source, self._table)
 

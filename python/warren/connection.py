@@ -162,7 +162,7 @@ class Connection:
 
         return self.use(ask, timeout_s=timeout_s)
 
-    def request_each(self, asked: Sequence[Sequence[Request]]) -> list[list[Any]]:
+    def request_each(self, asked: Sequence[Sequence[Request]]) -> list[list[object]]:
         """Make sequences of management requests in one round trip; return each answer's body.
 
         A refusal is returned in the place of its answer. The node carries a sequence out in its
@@ -430,13 +430,13 @@ class _Receiver(LinkHandler):
         self.messages.append(decode_section(memoryview(data)))
 
 
-def _refusal(method: str, path: str, status: int, answer: Any) -> WarrenError:
+def _refusal(method: str, path: str, status: int, answer: object) -> WarrenError:
     """Return the error for an answer with a status of 400 and above."""
     detail, condition = _problem(answer)
     return refusal(status, condition, detail or f"{method} {path}: status {status}")
 
 
-def _problem(answer: Any) -> tuple[str, str]:
+def _problem(answer: object) -> tuple[str, str]:
     """Return detail and condition of a refusal's body: a map, or a text from other brokers."""
     if isinstance(answer, dict):
         return str(answer.get("detail", "")), str(answer.get("condition", ""))

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from warren.admin import Admin
 from warren.connection import Connection
@@ -60,7 +60,7 @@ class LocalCluster:
         nodes: int = 3,
         directory: str | Path | None = None,
         *,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         detached: bool = False,
         port: int | None = None,
     ) -> None:

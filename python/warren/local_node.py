@@ -149,7 +149,7 @@ def _table(lines: list[str], path: str, values: Mapping[str, Any]) -> None:
             _table(lines, f"{path}.{json.dumps(key)}" if path else json.dumps(key), value)
 
 
-def _toml(value: Any) -> str:
+def _toml(value: object) -> str:
     """Encode a string, number, flag, or list of strings as TOML, which for these is JSON."""
     texts = isinstance(value, list) and all(isinstance(each, str) for each in value)
     if not texts and not isinstance(value, (str, int, float)):

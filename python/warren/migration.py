@@ -149,7 +149,7 @@ def _queues(
             left.append((f"queue {name}", reason or "the definitions do not have it"))
 
 
-def _obstacle(row: Mapping[str, Any], seen: SourceQueue) -> str:
+def _obstacle(row: Mapping[str, object], seen: SourceQueue) -> str:
     """Return why a queue cannot be moved; "": it can."""
     given = row.get("arguments")
     arguments = given if isinstance(given, dict) else {}
@@ -317,7 +317,7 @@ class Migration:
         self._target = target
         self._counts = counts
         self._clock = clock
-        self._seen: dict[str, tuple[Any, float]] = {}
+        self._seen: dict[str, tuple[object, float]] = {}
         self._removed: dict[str, float] = {}
         self._empty_since: dict[str, float] = {}
         self.queues = [QueueMigration(name) for name in queues]
@@ -405,7 +405,7 @@ class Migration:
             # Consumers of the source have taken what the shovel still waits for.
             self._remove(one)
 
-    def _quiet_s(self, one: QueueMigration, seen: Any) -> float:
+    def _quiet_s(self, one: QueueMigration, seen: object) -> float:
         """Return for how long this has been seen of a queue."""
         now = self._clock()
         before, since = self._seen.get(one.name, (None, now))

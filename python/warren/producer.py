@@ -135,10 +135,10 @@ class Producer:
         *,
         priority: int | None = None,
         expiration_ms: int | None = None,
-        headers: Mapping[str, Any] | None = None,
+        headers: Mapping[str, object] | None = None,
         content_type: str | None = None,
         message_id: str | None = None,
-        **others: Any,
+        **others: object,
     ) -> Confirm:
         """Publish a message; returns at once unless the window is full.
 

@@ -116,7 +116,7 @@ class Wire:
 
     # -------------------------------------------------------------- for the layers above
 
-    def request_all(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, Any]]:
+    def request_all(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, object]]:
         """Make management requests at once; return status and body of each answer."""
         if self._requests is not None and self._requests.ended:
             self._requests.close()
@@ -331,7 +331,7 @@ class _Requests:
         self._sender = wire.attach(self._make_sender, session)
         self._receiver = wire.attach(self._make_receiver, session)
 
-    def request_all(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, Any]]:
+    def request_all(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, object]]:
         """Send the requests, in this order, and wait for all answers.
 
         At most REPLIES_MAX are without an answer at a time: so many are stored.
@@ -341,7 +341,7 @@ class _Requests:
             found += self._request_some(asked[first : first + REPLIES_MAX], deadline)
         return found
 
-    def _request_some(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, Any]]:
+    def _request_some(self, asked: Sequence[Request], deadline: float) -> list[tuple[int, object]]:
         numbers = [self._send(each, deadline) for each in asked]
         self._wire.run(lambda: self.ended or self._answers.keys() >= set(numbers), deadline)
         answers = [self._answers.pop(number, None) for number in numbers]

@@ -102,13 +102,13 @@ class Access(msgspec.Struct, frozen=True):
     # ------------------------------------------------------------ definitions
 
     def declare_exchange(
-        self, name: str, arguments: Mapping[str, Any], passive: bool = False
+        self, name: str, arguments: Mapping[str, object], passive: bool = False
     ) -> None:
         """Check a declaration; an alternate exchange gets messages, which needs more rights."""
         _not_default(name)
         self._declare("exchange", name, arguments.get("alternate-exchange"), passive)
 
-    def _declare(self, kind: Kind, name: str, gets: Any, passive: bool) -> None:
+    def _declare(self, kind: Kind, name: str, gets: object, passive: bool) -> None:
         """Check a declaration; gets: the exchange named to get the messages, if any."""
         if passive:
             self._may_any(kind, name)

@@ -90,7 +90,7 @@ class Asker:
 
     def listed(
         self,
-        values: Iterable[Any],
+        values: Iterable[object],
         most: int,
         what: str,
         less: str,
@@ -145,7 +145,7 @@ class Asker:
         self.broker.definitions.submit(command, self.then(answer, lambda reply: result))
 
 
-def made_from(kind: type[StructT], source: msgspec.Struct, **more: Any) -> StructT:
+def made_from(kind: type[StructT], source: msgspec.Struct, **more: object) -> StructT:
     """Return a struct with those fields of another one that it has, too, and with these."""
     same = {name: getattr(source, name) for name in _shared(kind, type(source))}
     return kind(**{**same, **more})
@@ -161,7 +161,7 @@ def counted(reply: Any) -> MessagesCounted:
     return MessagesCounted(reply.messages)
 
 
-def refusal_of(reply: Any, queue: QueueRecord) -> errors.Refusal | None:
+def refusal_of(reply: object, queue: QueueRecord) -> errors.Refusal | None:
     """Return the refusal that a queue's reply stands for, or None."""
     if isinstance(reply, errors.Refusal):
         return reply

@@ -55,7 +55,7 @@ class _BoundClaim:
     ) -> None:
         """Bind the claim to a batch; free it first of one that was not published."""
 
-        def replied(reply: Any) -> None:
+        def replied(reply: object) -> None:
             if isinstance(reply, BoundClaim):
                 then = errors.continued(done, partial(decided, reply.binding))
                 self.decide(reply.binding, then)
@@ -110,7 +110,7 @@ class _BoundClaim:
         )
 
     def _ask(
-        self, queue: QueueRecord, command: commands.AnyCommand, done: Callable[[Any], None]
+        self, queue: QueueRecord, command: commands.AnyCommand, done: Callable[[object], None]
     ) -> None:
         self._asker.broker.queues.ask(queue, command, self._asker.guard(done))
 
@@ -223,7 +223,7 @@ def _ask_freed(
     def ask() -> None:
         asker.broker.queues.ask(queue, command, asker.guard(replied))
 
-    def replied(reply: Any) -> None:
+    def replied(reply: object) -> None:
         if isinstance(reply, BoundClaim):
             claim = _BoundClaim(asker, queue, command.reader, reply.number)
             then = partial(decided, claim, reply.binding)
@@ -306,7 +306,7 @@ def _each(
     refused: list[errors.Refusal] = []
     total = 0
 
-    def replied(name: str, reply: Any) -> None:
+    def replied(name: str, reply: object) -> None:
         nonlocal total
         if isinstance(reply, errors.NotFound):
             reply = gone(name)

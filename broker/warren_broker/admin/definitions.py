@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 import msgspec
 
@@ -65,6 +64,6 @@ def unpack(packed: bytes) -> bytes:
     return data
 
 
-def to_file(document: dict[str, Any]) -> bytes:
+def to_file(document: dict[str, object]) -> bytes:
     """Return a document as the bytes of a file, indented."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2)

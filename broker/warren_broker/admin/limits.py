@@ -73,7 +73,7 @@ def _clear(asker: Asker, request: m.ClearLimitsRequest, answer: Answer) -> None:
     _change(asker, change, answer)
 
 
-def _checked(of: m.Of, given: Any) -> dict[str, int]:
+def _checked(of: m.Of, given: object) -> dict[str, int]:
     try:
         given = plain(given)
     except errors.PreconditionFailed as refusal:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from warren_broker.admin.caller import Answer, Asker, made_from
@@ -19,7 +17,7 @@ from warren_wire.quoting import quoted
 
 def _grants(
     asker: Asker, vhost: str | None, user: str | None, *, topics: bool = False
-) -> list[Any]:
+) -> list[object]:
     """Return the permissions in a vhost, or of a user; raises NotFound for an unknown one."""
     state = asker.state
     if vhost is not None:

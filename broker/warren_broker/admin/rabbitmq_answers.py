@@ -22,7 +22,7 @@ from warren_wire.errors import (
 )
 
 
-def as_rabbitmq(request: AdminRequest[Any], result: Any, answer: Answered) -> Answered:
+def as_rabbitmq(request: AdminRequest[Any], result: object, answer: Answered) -> Answered:
     """Return an answer of `answers.rendered` as RabbitMQ writes it."""
     status, body = answer
     if isinstance(result, Refusal):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from warren_broker.access import requests
 from warren_broker.broker.broker import Broker
@@ -272,7 +272,7 @@ class ClientCounts:
             )
             self._handed_out(rows, at, how, count, delivery.acquired_count > 0)
 
-    def got(self, request: requests.GetRequest, result: Any, queue: QueueRecord) -> None:
+    def got(self, request: requests.GetRequest, result: object, queue: QueueRecord) -> None:
         """Count what a basic.get of a queue has found, unless it failed."""
         if isinstance(result, requests.GotMessage):
             consumer = result.getter or request.consumer

@@ -15,7 +15,7 @@ TEXT_MAX = 1_000
 """Characters kept of each of them."""
 
 
-def said_of_itself(client: Mapping[Any, Any]) -> dict[str, str]:
+def said_of_itself(client: Mapping[object, object]) -> dict[str, str]:
     """Return what is shown of a client's properties: texts, cut to TEXT_MAX."""
     said = {}
     for name in CLIENT_PROPERTIES:
@@ -40,11 +40,11 @@ class ConnectionEvents:
         self._protocol = protocol
         self._peer = peer
         self._ssl = ssl
-        self._created: dict[str, Any] = {}
+        self._created: dict[str, object] = {}
         self._channels: dict[int, int] = {}
         self._consumers: dict[int, tuple[int, dict[str, Any]]] = {}
 
-    def _tell(self, key: str, facts: Mapping[str, Any]) -> None:
+    def _tell(self, key: str, facts: Mapping[str, object]) -> None:
         user = self._created["user"]
         self._events.tell(key, {**facts, "user_who_performed_action": user})
 

@@ -42,7 +42,7 @@ def guarded(
     return cast("Callable[Concatenate[F, P], None]", call)
 
 
-def guarded_call(client: Failing, call: Callable[..., Any]) -> Callable[..., None]:
+def guarded_call(client: Failing, call: Callable[..., object]) -> Callable[..., None]:
     """Guard a function that is passed on as a callback: one for each run of publishes."""
 
     def guard(*args: Any, **values: Any) -> None:

@@ -29,7 +29,7 @@ class ConnectionLog:
         self._peer = peer
         self._user = ""
         self._vhost = ""
-        self._container: Any = ""
+        self._container: object = ""
         self._opened = False
         self._ended = False
         log.debug("accepting AMQP %s connection %s", protocol, peer)

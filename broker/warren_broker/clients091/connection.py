@@ -8,7 +8,6 @@ handshake), `running`, `closing` (connection.close was sent), `ending` (it was r
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from warren_broker.access import requests
 from warren_broker.access.connection_config import ConnectionConfig
@@ -276,7 +275,7 @@ class Connection:
             channel.at = methods.BasicPublish.code
             self.state.refuse(channel, refusal)
 
-    def deliver(self, consumer: ConsumerId, delivery: Delivery, block: Any) -> None:
+    def deliver(self, consumer: ConsumerId, delivery: Delivery, block: object) -> None:
         """Deliver a run of messages to a consumer; block: the decoded Block that holds them."""
         known = self.state.consumers.get(consumer)
         if known is not None:

@@ -230,7 +230,7 @@ def _get(channel: Channel, method: methods.BasicGet) -> None:
 # ------------------------------------------------------------------ deliveries
 
 
-def deliver(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> None:
+def deliver(consumer: ChannelConsumer, delivery: Delivery, block: object) -> None:
     """Send a run of messages to the client, or hold it back by the channel-wide prefetch."""
     if not consumer.started:
         consumer.early.append((delivery, block))  # bounded by its prefetch, or the queue's window

@@ -219,7 +219,7 @@ def _bind(
     channel: Channel,
     kind: type[metadata.BindingCommand],
     ends: tuple[str, str, bool, str],
-    arguments: dict[str, Any],
+    arguments: dict[str, object],
     no_wait: bool,
     reply: Method,
 ) -> None:

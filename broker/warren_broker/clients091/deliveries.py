@@ -40,7 +40,7 @@ def count_headers(delivery: Delivery) -> dict[str, int] | None:
     return headers
 
 
-def hand_out(consumer: ChannelConsumer, delivery: Delivery, block: Any) -> bool:
+def hand_out(consumer: ChannelConsumer, delivery: Delivery, block: object) -> bool:
     """Number the run and write it, except for messages that cannot be sent to this client.
 
     returns  False: some could not be sent

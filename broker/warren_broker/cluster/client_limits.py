@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
@@ -161,6 +160,6 @@ class ClientLimits:
         in_vhost = self._vhosts.get(vhost, 0)
         return messages.ClientsCounted(request, in_vhost, mine.connections, mine.channels)
 
-    def _on_count(self, node: str, message: messages.CountClients, rest: Any) -> None:
+    def _on_count(self, node: str, message: messages.CountClients, rest: object) -> None:
         counted = self._here(message.request, message.vhost, message.user)
         self._cluster.host.send(node, messages.encode(counted))

@@ -341,7 +341,7 @@ class Cluster(Observer):
                 client.leader_found(leader, term)
             self._tell_leader(group)
 
-    def became_leader(self, group: int, effects: tuple[Any, ...]) -> None:
+    def became_leader(self, group: int, effects: tuple[object, ...]) -> None:
         """See `Observer`."""
         self._announce(messages.LeaderIs(group, self.host.term(group)))
         if group != METADATA_GROUP:

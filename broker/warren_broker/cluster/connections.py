@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -237,7 +237,7 @@ class Connections:
             if shown is not None and shown.name == name:
                 client.shut_down(reason)
 
-    def _on_ask(self, node: str, message: messages.AskConnections, rest: Any) -> None:
+    def _on_ask(self, node: str, message: messages.AskConnections, rest: object) -> None:
         found: tuple[ConnectionInfo, ...] = ()
         consumers: tuple[KnownConsumer, ...] = ()
         active: tuple[tuple[int, int, int], ...] = ()

@@ -571,5 +571,5 @@ def metadata_uplink(boot_id: int, node: str, in_flight: InFlight) -> Uplink:
     )
 
 
-def _no_blocks(parts: Any, head: bytes) -> bytes:
+def _no_blocks(parts: object, head: bytes) -> bytes:
     raise AssertionError(f"definitions have no blocks: {parts!r}")

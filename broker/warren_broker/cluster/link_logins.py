@@ -136,7 +136,7 @@ class LinkLogins:
             for uri in end.uris
         ]
 
-    def is_own(self, properties: Mapping[str, Any]) -> bool:
+    def is_own(self, properties: Mapping[str, object]) -> bool:
         """Return whether a client says that it is a link of this cluster, of whatever node."""
         told = properties.get(OWN_CLUSTER)
         return told is not None and told == self._cluster.host.cluster_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from warren_broker.access import requests
 from warren_broker.access.token_rights import HeldRights, TokenRights
@@ -120,7 +120,7 @@ class NodeLogins:
         *,
         manages: bool = False,
         rights: HeldRights | None = None,
-        properties: Mapping[str, Any] | None = None,
+        properties: Mapping[str, object] | None = None,
     ) -> None:
         """Do as `open_vhost` for a connection, which is counted until it is gone.
 

@@ -131,7 +131,7 @@ class Share:
         self._shares.closed(self._client)
 
 
-def _nothing(result: Any) -> None:
+def _nothing(result: object) -> None:
     pass
 
 

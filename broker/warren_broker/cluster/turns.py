@@ -7,7 +7,7 @@ depends on what a client has chosen, such as a pattern.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 WORK_STEPS_PER_TURN: Final = 1 << 21
 """Steps of one request in one turn: each takes some nanoseconds at most, these some 10 ms."""
@@ -58,7 +58,9 @@ class Turns(Generic[R]):
 
 
 def in_turns(
-    call_later: Callable[[int, Callable[[], None]], Any], work: Work[R], then: Callable[[R], None]
+    call_later: Callable[[int, Callable[[], None]], object],
+    work: Work[R],
+    then: Callable[[R], None],
 ) -> None:
     """Do some work, in this turn if it is little; then call `then` with its result."""
     turns = Turns(work)

@@ -250,7 +250,7 @@ class ClientPort:
             )
             self._reopening = loop.call_later(REOPEN_MS, self.open)
 
-    def _accept(self, sock: socket.socket, address: Any) -> None:
+    def _accept(self, sock: socket.socket, address: object) -> None:
         self._listener.accept(sock, address, self.tls)
 
 

@@ -6,7 +6,7 @@ import stat
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 _SECRETS: Final = ("secret", "default_pass", "anonymous_login_pass", "password")
 _URIS: Final = ("src-uri", "dest-uri")
@@ -23,7 +23,7 @@ def open_secrets(path: Path | None) -> list[str]:
     return sorted(_named("", tomllib.loads(path.read_text(encoding="utf-8"))))
 
 
-def _named(table: str, values: dict[str, Any]) -> Iterator[str]:
+def _named(table: str, values: dict[str, object]) -> Iterator[str]:
     for key, value in values.items():
         if isinstance(value, dict):
             yield from _named(f"{table}{key}.", value)

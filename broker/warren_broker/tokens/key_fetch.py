@@ -43,7 +43,7 @@ class KeyFetch:
               hangs in the resolver is the only one
     """
 
-    def __init__(self, loop: Loop, keys: SigningKeys, ask: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, loop: Loop, keys: SigningKeys, ask: Callable[[], dict[str, object]]) -> None:
         self._loop = loop
         self._keys = keys
         self._ask = ask
@@ -86,7 +86,7 @@ class KeyFetch:
         finally:  # whatever it was: the next fetch takes place
             self._loop.post(lambda: self._fetched(number, found))
 
-    def _fetched(self, number: int, found: dict[str, Any] | None) -> None:
+    def _fetched(self, number: int, found: dict[str, object] | None) -> None:
         assert number == self._running, (number, self._running)
         self._running = 0
         self._ended_ms = self._loop.clock.monotonic_ms()

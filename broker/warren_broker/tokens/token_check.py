@@ -112,7 +112,7 @@ class TokenChecker:
             raise TokenRefused(f"its signature or form is wrong ({type(wrong).__name__})") from None
         return found
 
-    def _more(self, found: Any, path: list[str]) -> list[str]:
+    def _more(self, found: object, path: list[str]) -> list[str]:
         """Return additional scopes: what is at a path of names, through lists of objects, too."""
         for at, name in enumerate(path):
             if isinstance(found, list):
@@ -131,7 +131,7 @@ class TokenChecker:
         own = f"{self._settings.resource_server_id}."
         return [own + word for word in _words(found.get(self._settings.resource_server_id))]
 
-    def _user(self, claims: Mapping[str, Any]) -> str:
+    def _user(self, claims: Mapping[str, object]) -> str:
         for name in self._settings.preferred_username_claims or USER_CLAIMS:
             found = claims.get(name)
             if isinstance(found, str) and found:
@@ -148,7 +148,7 @@ def is_token(password: str) -> bool:
     return len(password) <= TOKEN_BYTES_MAX and _SHAPE.fullmatch(password) is not None
 
 
-def _time(claims: Mapping[str, Any], name: str) -> float | None:
+def _time(claims: Mapping[str, object], name: str) -> float | None:
     found = claims.get(name)
     if found is None:
         return None
@@ -157,7 +157,7 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
     return float(found)
 
 
-def _words(found: Any) -> list[str]:
+def _words(found: object) -> list[str]:
     """Return the texts of a list, or those between the spaces of a text (RFC 6749, 3.3).
 
     A text of a list may have spaces, as a queue's name; one that cannot be printed is nothing.

@@ -81,7 +81,7 @@ def _vhost(plan: ImportPlan, name: str, entry: VhostEntry) -> Vhost:
     )
 
 
-def _queue_type(plan: ImportPlan, name: str, asked: Any, before: str) -> str:
+def _queue_type(plan: ImportPlan, name: str, asked: object, before: str) -> str:
     if asked is None:
         return before
     if asked in DEFAULT_QUEUE_TYPES:

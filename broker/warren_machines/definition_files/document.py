@@ -242,7 +242,7 @@ def _check_count(found: dict[str, Any]) -> None:
         )
 
 
-def _check_text(found: dict[str, Any]) -> None:
+def _check_text(found: dict[str, object]) -> None:
     """Refuse text that cannot be stored: half of a surrogate pair, as JSON can escape it."""
     try:
         msgspec.json.encode(found)

@@ -283,7 +283,7 @@ def _binding(binding: Binding, notes: list[str]) -> Document:
     }
 
 
-def _json(value: Any, name: str, notes: list[str]) -> Any:
+def _json(value: object, name: str, notes: list[str]) -> object:
     """Return a value as JSON has it, with a note where that is another one.
 
     Bytes become text; an infinite number, and one that is none, are null.

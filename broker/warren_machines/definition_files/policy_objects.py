@@ -80,7 +80,7 @@ def _plan_policy(plan: ImportPlan, vhost: str, entry: PolicyEntry, operator: boo
 
 
 def _kept(
-    plan: ImportPlan, name: str, given: dict[str, Any], apply_to: str, operator: bool
+    plan: ImportPlan, name: str, given: dict[str, object], apply_to: str, operator: bool
 ) -> dict[str, Any]:
     """Return the keys that can be honoured; note the others.
 

@@ -98,7 +98,7 @@ def history_length(arguments: Arguments) -> int:
     return value
 
 
-def keeps(exchange: Exchange, headers: Mapping[str, Any]) -> bool:
+def keeps(exchange: Exchange, headers: Mapping[str, object]) -> bool:
     """Return whether an exchange of KEEPING_KINDS keeps a message with these headers."""
     if exchange.kind == DELAYED_MESSAGE:
         return 0 < delay_ms(headers) <= PUBLISH_DELAY_MS_MAX

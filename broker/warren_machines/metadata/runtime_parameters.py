@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from warren_machines.metadata.changes import PoliciesChanged
 from warren_machines.metadata.commands import (
@@ -34,7 +34,7 @@ def cluster_name(state: MetadataState, configured: str) -> str:
     return found.value if found is not None and _is_name(found.value) else configured
 
 
-def _is_name(value: Any) -> TypeGuard[str]:
+def _is_name(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value != ""
 
 

@@ -173,7 +173,7 @@ def link_ends(parameter: Parameter) -> tuple[ShovelEnd, ...]:
     return (parse_shovel(parameter.vhost, parameter.name, transfer).source,)
 
 
-def check_upstream(name: str, value: Mapping[str, Any]) -> None:
+def check_upstream(name: str, value: Mapping[str, object]) -> None:
     """Raise InvalidArgument for values with which no link could run; after `check_parameter`."""
     transfer = transfer_of(Upstream(name, value), "q", "amqp://")
     transfer["dest-queue"] = f"not {transfer['src-queue']}"  # which queues it is for is not known

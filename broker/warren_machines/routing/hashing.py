@@ -29,7 +29,7 @@ _REST_BITS: Final = 24
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 
 
-def hash_of(value: Any) -> int:
+def hash_of(value: object) -> int:
     """Return 64 bits of a plain value; text equals the bytes that it stands for."""
     return int.from_bytes(blake2b(_encoded(value), digest_size=8).digest(), "little")
 
@@ -255,7 +255,7 @@ class ConsistentHashMatcher:
         if choice is not None:
             found[(yield from choice.of(hash_of(self._hashed(message)), steps))] = None
 
-    def _hashed(self, message: RoutedMessage) -> Any:
+    def _hashed(self, message: RoutedMessage) -> object:
         """Return the value that decides; None: the message does not have it."""
         if self._header is not None:
             return (message.headers or {}).get(self._header)

@@ -72,7 +72,7 @@ class HeadersMatcher:
         steps.take(taken)
 
 
-def _holds(headers: Headers, known: dict[str, Any], pair: tuple[str, Any]) -> bool:
+def _holds(headers: Headers, known: dict[str, object], pair: tuple[str, object]) -> bool:
     """Return whether the header is present, with that value unless None is given.
 
     known  values of headers that were compared before
@@ -87,7 +87,7 @@ def _holds(headers: Headers, known: dict[str, Any], pair: tuple[str, Any]) -> bo
     return bool(known[name] == value)
 
 
-def comparable(value: Any) -> Any:
+def comparable(value: object) -> Any:
     """Return what equals exactly the values that are the same.
 
     By value and kind: true is not 1, 1 is not 1.0; text and bytes are both strings, and a timestamp
@@ -106,7 +106,7 @@ def comparable(value: Any) -> Any:
     return (type(value).__name__, value)
 
 
-def _size_bytes(value: Any) -> int:
+def _size_bytes(value: object) -> int:
     """Return about how many bytes are compared with such a value."""
     if isinstance(value, bytes | str):
         return len(value)

@@ -237,7 +237,7 @@ def table(values: dict[str, Any]) -> bytes:
     )
 
 
-def field(value: Any) -> bytes:
+def field(value: object) -> bytes:
     """Encode a type octet and a value: int as `I` if it fits 32 bits, else `l`; str as `S`."""
     if isinstance(value, Nested):
         return value.code.encode() + value.encoded
@@ -247,7 +247,7 @@ def field(value: Any) -> bytes:
     return code.encode() + _encoded(code, value)
 
 
-def _code(value: Any) -> str:
+def _code(value: object) -> str:
     if isinstance(value, bool):
         return "t"
     if isinstance(value, Timestamp):

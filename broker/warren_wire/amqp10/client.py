@@ -109,7 +109,7 @@ class ClientEngine:
             elif kind == Event.TRANSPORT_ERROR:
                 self._over(TRANSPORT, event.transport.condition)
 
-    def _handle_link(self, kind: Any, event: Event) -> None:
+    def _handle_link(self, kind: object, event: Event) -> None:
         link = event.link
         handler = self._links.get(_key(link))
         if handler is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Container, Iterator
-from typing import Any, Final
+from typing import Final
 
 from warren_wire import relay_names
 from warren_wire.amqp10.deliveries import Handle
@@ -324,7 +324,7 @@ class Engine:
             finally:
                 lib.pn_collector_pop(collector)
 
-    def _handled(self, raw: Any) -> bool:
+    def _handled(self, raw: object) -> bool:
         """Handle an event that needs no object of Proton's binding."""
         kind = lib.pn_event_type(raw)
         if kind == lib.PN_DELIVERY:
@@ -372,7 +372,7 @@ def _close_frame(reason: str) -> bytearray:
     return encode_frame(0, _CLOSE, [error])
 
 
-def encode_frame(channel: int, performative: int, fields: list[Any]) -> bytearray:
+def encode_frame(channel: int, performative: int, fields: list[object]) -> bytearray:
     """Return the frame of a performative with these fields."""
     data = Data()
     data.put_object(Described(ulong(performative), fields))

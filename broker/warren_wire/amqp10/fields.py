@@ -49,7 +49,7 @@ def check_open(connection: Connection) -> None:
     _check("properties of open", lib.pn_connection_remote_properties(connection._impl))
 
 
-def _check(what: str, data: Any) -> None:
+def _check(what: str, data: object) -> None:
     if data == ffi.NULL:
         return
     code = lib.pn_error_code(lib.pn_data_error(data))
@@ -59,7 +59,7 @@ def _check(what: str, data: Any) -> None:
     raise SyntaxRefused(f"{what}: the encoded value cannot be read: {why}")
 
 
-def encoded_value(what: str, data: Any) -> bytes:
+def encoded_value(what: str, data: object) -> bytes:
     """Return what the peer sent, encoded again, b"" for nothing; raises SyntaxRefused.
 
     The engine miscounts lists with values that are described twice: the caller checks everything.
@@ -84,7 +84,7 @@ def repeat_address(here: Terminus, there: Terminus) -> None:
         lib.pn_terminus_set_address(here._impl, lib.pn_terminus_get_address(given))
 
 
-def read_map(what: str, read: Callable[[], Any]) -> dict[Any, Any]:
+def read_map(what: str, read: Callable[[], object]) -> dict[Any, Any]:
     """Return a map that the peer may have sent, {} if it has not; raises InvalidArgument.
 
     what  names it in the error

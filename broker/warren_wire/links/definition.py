@@ -217,7 +217,7 @@ def parse_shovel(vhost: str, name: str, value: Any) -> ShovelDefinition:
     return made
 
 
-def _check_kinds(given: Mapping[str, Any]) -> None:
+def _check_kinds(given: Mapping[str, object]) -> None:
     for keys, kind, word in ((_TABLES, dict, "a map"), (_FLAGS, bool, "true or false")):
         for key in keys:
             if not isinstance(given.get(key, kind()), kind):
@@ -271,14 +271,14 @@ def self_feeding(made: ShovelDefinition) -> str:
     )
 
 
-def _number(given: Mapping[str, Any], key: str, default: int, least: int, most: int) -> int:
+def _number(given: Mapping[str, object], key: str, default: int, least: int, most: int) -> int:
     value = given.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidArgument(f"{key}={value!r}: a number from {least} to {most} is expected")
     return value
 
 
-def _delete_after(given: Mapping[str, Any], protocol: str) -> int | str:
+def _delete_after(given: Mapping[str, object], protocol: str) -> int | str:
     value = given.get("src-delete-after", DELETE_NEVER)
     if isinstance(value, str) and value == DELETE_NEVER:
         return value
@@ -295,7 +295,7 @@ def _delete_after(given: Mapping[str, Any], protocol: str) -> int | str:
     return value
 
 
-def _map(key: str, given: Mapping[str, Any]) -> Mapping[str, str]:
+def _map(key: str, given: Mapping[str, object]) -> Mapping[str, str]:
     """Return a map of texts, for a message over AMQP 1.0."""
     value = given.get(key, {})
     if not isinstance(value, dict):
@@ -306,7 +306,7 @@ def _map(key: str, given: Mapping[str, Any]) -> Mapping[str, str]:
     return value
 
 
-def _message_properties(given: Mapping[str, Any]) -> Mapping[str, str]:
+def _message_properties(given: Mapping[str, object]) -> Mapping[str, str]:
     value = _map("dest-properties", given)
     for name in value:
         if name not in MESSAGE_PROPERTIES:
@@ -315,7 +315,7 @@ def _message_properties(given: Mapping[str, Any]) -> Mapping[str, str]:
     return value
 
 
-def _properties(given: Any) -> Mapping[str, Any]:
+def _properties(given: object) -> Mapping[str, Any]:
     if not isinstance(given, dict):
         raise InvalidArgument(f"dest-publish-properties={given!r}: a map is expected")
     for key, value in given.items():
@@ -332,7 +332,7 @@ def _properties(given: Any) -> Mapping[str, Any]:
     return given
 
 
-def with_pause(value: Mapping[str, Any], paused: bool) -> dict[str, Any]:
+def with_pause(value: Mapping[str, object], paused: bool) -> dict[str, Any]:
     """Return a shovel's parameter with or without its pause; without, it is RabbitMQ's again."""
     kept = {key: item for key, item in value.items() if key != PAUSED_KEY}
     return {**kept, PAUSED_KEY: True} if paused else kept

@@ -216,7 +216,7 @@ def _options(key: str, scheme: str, query: str, protocol: str) -> dict[str, str]
     return options
 
 
-def without_passwords(value: Any) -> Any:
+def without_passwords(value: object) -> Any:
     """Return a parameter's value with `***` for the passwords in its URIs.
 
     It may be one that was imported and is no URI: whatever may be a password is hidden.
@@ -224,7 +224,7 @@ def without_passwords(value: Any) -> Any:
     return with_uris(value, _hidden)
 
 
-def with_uris(value: Any, change: Callable[[str], str]) -> Any:
+def with_uris(value: object, change: Callable[[str], str]) -> object:
     """Return a parameter's value with each of its URIs changed."""
     if isinstance(value, list):
         return [with_uris(one, change) for one in value]
@@ -236,13 +236,13 @@ def with_uris(value: Any, change: Callable[[str], str]) -> Any:
     }
 
 
-def _each(value: Any, change: Callable[[str], str]) -> Any:
+def _each(value: object, change: Callable[[str], str]) -> object:
     if isinstance(value, list):
         return [_each(one, change) for one in value]
     return change(value) if isinstance(value, str) else value
 
 
-def is_sealed(value: Any) -> bool:
+def is_sealed(value: object) -> bool:
     """Return whether a parameter's value has a URI that is sealed."""
     hidden = with_uris(value, lambda uri: HIDDEN if uri.startswith(SEALED) else uri)
     return bool(hidden != value)

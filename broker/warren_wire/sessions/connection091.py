@@ -60,7 +60,7 @@ class WatchedChannel(Channel):  # type: ignore[misc]
         self._asked = name
         self.asked_s = time.monotonic()
 
-    def _handle_content_frame(self, frame: Any) -> None:
+    def _handle_content_frame(self, frame: object) -> None:
         """Pass on an oversized message at once, without its body: its flaw says what it was."""
         if isinstance(frame, pika.frame.Header) and frame.body_size > MESSAGE091_BYTES_MAX:
             frame.properties.flaw = (
@@ -97,10 +97,10 @@ class Connection091(pika.SelectConnection):  # type: ignore[misc]
             custom_ioloop=services,
         )
 
-    def _create_channel(self, channel_number: int, on_open_callback: Any) -> WatchedChannel:
+    def _create_channel(self, channel_number: int, on_open_callback: object) -> WatchedChannel:
         return WatchedChannel(self, channel_number, on_open_callback)
 
-    def _read_frame(self) -> Any:
+    def _read_frame(self) -> object:
         head = self._frame_buffer[:FRAME091_HEAD_BYTES]
         if head.startswith(TLS_ALERT) and not self.is_open:
             raise UnfitPeer(SPEAKS_TLS)

@@ -78,7 +78,7 @@ _WORDS: Final[Mapping[type[BaseException], str]] = {
 }
 
 
-def connection_parameters(uri: ShovelUri, own: OwnNode, name: str, here: bool) -> Any:
+def connection_parameters(uri: ShovelUri, own: OwnNode, name: str, here: bool) -> object:
     """Return pika's parameters; raises InvalidArgument for files that cannot be used.
 
     here  it leads to the node's own cluster: the node itself is connected, with its own login
@@ -133,7 +133,7 @@ def _tls(uri: ShovelUri) -> tuple[ssl.SSLContext, str]:
     return context, given.get("server_name_indication", uri.host)
 
 
-def in_words(error: Any) -> str:
+def in_words(error: object) -> str:
     """Return an error of pika or of the operating system in words, without a password."""
     error = innermost(error)
     if isinstance(error, ConnectionClosed | ChannelClosed):
@@ -152,7 +152,7 @@ def in_words(error: Any) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def is_access_refused(error: Any) -> bool:
+def is_access_refused(error: object) -> bool:
     """Return whether the broker has refused user, password, vhost or permission, in its words.
 
     A connection that is lost during the login is no refusal, though pika says it may be one: a
@@ -256,7 +256,7 @@ class Endpoint(LinkConnection):
         self._ioloop = ioloop
         locate(IOServices(ioloop), self.uri, self._own, located)
 
-    def _fail_with(self, error: Any) -> None:
+    def _fail_with(self, error: object) -> None:
         self.access_refused |= is_access_refused(error)
         self.fail(in_words(error))
 

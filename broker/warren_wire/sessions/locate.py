@@ -75,8 +75,8 @@ class FoundAddresses(IOServices):
         self._addresses = found.addresses
 
     def getaddrinfo(
-        self, host: str, port: int, on_done: Callable[[Any], None], **options: Any
-    ) -> Any:
+        self, host: str, port: int, on_done: Callable[[object], None], **options: object
+    ) -> object:
         """See pika."""
         return self.call_later(0, lambda: on_done(list(self._addresses)))
 

@@ -31,10 +31,10 @@ class IOServices(SelectorIOServicesAdapter):  # type: ignore[misc]
 
     def create_streaming_connection(
         self,
-        protocol_factory: Callable[[], Any],
-        sock: Any,
-        on_done: Callable[[Any], None],
-        ssl_context: Any = None,
+        protocol_factory: Callable[[], object],
+        sock: object,
+        on_done: Callable[[object], None],
+        ssl_context: object = None,
         server_hostname: str | None = None,
     ) -> Any:
         """See pika; a socket that is not connected any more is told to `on_done`, soon."""
@@ -62,7 +62,7 @@ def blocking_connection(parameters: pika.ConnectionParameters) -> pika.BlockingC
         raise AMQPConnectionError(reset) from wrong
 
 
-def innermost(wrong: Any) -> Any:
+def innermost(wrong: object) -> Any:
     """Return the error in pika's envelopes: of the last address of a host, of one phase."""
     while True:
         inner: object = None

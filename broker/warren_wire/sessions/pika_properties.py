@@ -60,7 +60,7 @@ class MessageProperties(pika.BasicProperties):  # type: ignore[misc]
             }
         return [codec.encode(codec.Properties(**values))]
 
-    def _as_it_came(self, name: str, value: Any) -> Any:
+    def _as_it_came(self, name: str, value: object) -> object:
         came = self._came.get(name)
         return value if came is None or came.value is not value else came
 

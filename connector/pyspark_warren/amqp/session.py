@@ -51,7 +51,7 @@ ENDS_LIKEWISE: Final = (BrokerRefusedError, UnsupportedError)
 class KernelConnection(pika.SelectConnection):
     """A connection of pika that gives the frames of deliveries to the kernel."""
 
-    def __init__(self, on_deliveries: Callable[[], None], **more: Any) -> None:
+    def __init__(self, on_deliveries: Callable[[], None], **more: object) -> None:
         self.scanner = DeliveryScanner(CHANNEL, RECEIVED_FRAME_BYTES_MAX, RECEIVED_BODY_BYTES_MAX)
         self._on_deliveries = on_deliveries
         super().__init__(**more)
@@ -93,13 +93,13 @@ class Session:
 
     def __init__(
         self,
-        loop: Any,
+        loop: object,
         parameters: pika.ConnectionParameters,
         queue: str,
         prefetch: int,
         doing: str,
         events: SessionEvents,
-        arguments: Mapping[str, Any] = _PRIORITY,
+        arguments: Mapping[str, object] = _PRIORITY,
         tag: str = "",
     ) -> None:
         self._queue, self._prefetch, self._events = queue, prefetch, events
@@ -197,11 +197,11 @@ class Session:
     def _declared(self, frame: Any) -> None:
         messages, consumers = frame.method.message_count, frame.method.consumer_count
 
-        def consuming(_: Any) -> None:
+        def consuming(_: object) -> None:
             self.consuming = True
             self._events.began(messages, consumers)
 
-        def limited(_: Any) -> None:
+        def limited(_: object) -> None:
             self._channel.basic_consume(
                 self._queue,
                 _not_called,
@@ -231,7 +231,7 @@ class Session:
 
     # -------------------------------------------------------------- the end
 
-    def _cancelled(self, _: Any) -> None:
+    def _cancelled(self, _: object) -> None:
         self._fail(
             BrokerUnavailableError(
                 f"{self._doing}: {self._at} cancelled the consumer: the queue was deleted, or has "
@@ -239,7 +239,7 @@ class Session:
             )
         )
 
-    def _channel_closed(self, channel: Any, wrong: Exception) -> None:
+    def _channel_closed(self, channel: object, wrong: Exception) -> None:
         if not self._closing and self._connection.is_open:
             self._fail(self._named(wrong))
 
@@ -275,7 +275,7 @@ class Session:
             forget_refused(self._login)
         self._end(why)
 
-    def _closed(self, _: Any, wrong: Exception) -> None:
+    def _closed(self, _: object, wrong: Exception) -> None:
         self._end(None if self._closing and self._why is None else self._why or self._named(wrong))
 
     def _end(self, why: WarrenSparkError | None) -> None:
@@ -284,6 +284,6 @@ class Session:
             self._events.ended(why)
 
 
-def _not_called(*_: Any) -> None:
+def _not_called(*_: object) -> None:
     """The consumer's callback in pika, which sees no delivery."""
     raise AssertionError("a delivery reached pika")

@@ -170,7 +170,7 @@ def check_same(written: Mapping[str, Any], stored: Mapping[str, Any]) -> None:
         raise ValueError(stored)
 
 
-def check_form(stored: Mapping[str, Any], kind: str) -> None:
+def check_form(stored: Mapping[str, object], kind: str) -> None:
     """Raise CheckpointError unless an offset is of that kind and of this form."""
     found, version = stored.get("kind", "queue"), stored.get("version")
     ours = found in (CLAIMS_KIND, SPOOL_KIND, STREAM_KIND, "queues", "spools") or "reader" in stored
@@ -189,7 +189,7 @@ def check_form(stored: Mapping[str, Any], kind: str) -> None:
         )
 
 
-def damaged_offset(stored: Mapping[str, Any]) -> CheckpointError:
+def damaged_offset(stored: Mapping[str, object]) -> CheckpointError:
     """Return the error for an offset with values that are none."""
     return CheckpointError(
         f"the checkpoint's offset cannot be read: {_short(stored)}; it was changed or "
@@ -215,6 +215,6 @@ def check_queues(
         )
 
 
-def _short(stored: Mapping[str, Any]) -> str:
+def _short(stored: Mapping[str, object]) -> str:
     text = json.dumps(stored, sort_keys=True, default=str)
     return text if len(text) <= 200 else text[:200] + "…"

@@ -55,7 +55,7 @@ def numbers(column: pa.Array) -> kernel.Values:
     )
 
 
-def binary_array(count: int, made: tuple[Any, Any]) -> pa.BinaryArray:
+def binary_array(count: int, made: tuple[object, object]) -> pa.BinaryArray:
     """Wrap what the kernel has made: offsets and data."""
     offsets, data = map(pa.py_buffer, made)
     return pa.Array.from_buffers(pa.binary(), count, [None, offsets, data])

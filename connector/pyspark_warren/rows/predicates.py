@@ -29,14 +29,14 @@ from warren_wire.message_states import STATES
 
 INDEX: Final = ("position", "index")
 STATE: Final = ("state",)
-_COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+_COMPARISONS: Final[dict[str, Callable[[object, object], object]]] = {
     "EqualTo": pc.equal,
     "GreaterThan": pc.greater,
     "GreaterThanOrEqual": pc.greater_equal,
     "LessThan": pc.less,
     "LessThanOrEqual": pc.less_equal,
 }
-_TEXT_TESTS: Final[dict[str, Callable[[Any, str], Any]]] = {
+_TEXT_TESTS: Final[dict[str, Callable[[object, str], object]]] = {
     "StringStartsWith": lambda values, part: pc.starts_with(values, part),
     "StringEndsWith": lambda values, part: pc.ends_with(values, part),
     "StringContains": lambda values, part: pc.match_substring(values, part),
@@ -139,7 +139,7 @@ class Predicates:
         return first, last
 
 
-def pushed(filters: Iterable[Any], schema: StructType) -> tuple[Predicates, list[Any]]:
+def pushed(filters: Iterable[object], schema: StructType) -> tuple[Predicates, list[Any]]:
     """Return the predicates that are applied here, and the filters that Spark must apply.
 
     filters  objects of pyspark.sql.datasource, by the names of their classes: Spark 4.0 has none
@@ -185,7 +185,7 @@ def _predicate(given: Any, schema: StructType) -> Predicate | None:
     )
 
 
-def _fits(value: Any, python: type) -> bool:
+def _fits(value: object, python: type) -> bool:
     """Return whether a value has exactly the type; a time without its zone is not one."""
     if isinstance(value, datetime) and value.tzinfo is None:
         return False

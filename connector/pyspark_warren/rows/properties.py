@@ -60,7 +60,7 @@ def _text(value: str) -> str:
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _typed(field: Field) -> dict[str, Any]:
+def _typed(field: Field) -> dict[str, object]:
     kind = "binary" if isinstance(field.value, bytes) else _KINDS[field.code]
     if kind == "void":
         return {"type": "void"}
@@ -71,7 +71,7 @@ def _typed(field: Field) -> dict[str, Any]:
     return {"type": kind, kind: field.value}
 
 
-def _jsonable(value: Any) -> Any:
+def _jsonable(value: object) -> object:
     if isinstance(value, dict):
         return {_text(name): _jsonable(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -84,7 +84,7 @@ def _jsonable(value: Any) -> Any:
 # ------------------------------------------------------------------ values to bytes
 
 
-def encode_headers(entries: Mapping[str, Any] | list[tuple[str, Any]] | None) -> bytes:
+def encode_headers(entries: Mapping[str, object] | list[tuple[str, object]] | None) -> bytes:
     """Encode a field table, with its length; of entries with one name the last is used.
 
     entries  name to str, int, float, Decimal, bool, bytes, None, or a typed value (HEADER_FIELDS)
@@ -104,7 +104,7 @@ def _name(text: str) -> str:
     return text
 
 
-def _field(value: Any) -> Field:
+def _field(value: object) -> Field:
     if isinstance(value, Mapping):
         return _from_typed(value)
     if value is None:
@@ -178,7 +178,7 @@ def _from_json(text: str) -> Field:
         raise ValueError(f"tables are nested deeper than {fields.DEPTH_MAX}") from None
 
 
-def _nested(value: Any, depth: int) -> Field:
+def _nested(value: object, depth: int) -> Field:
     if not isinstance(value, dict | list):
         return _field(value)
     if depth > fields.DEPTH_MAX:

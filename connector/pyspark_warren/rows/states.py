@@ -50,7 +50,7 @@ def viewed_rows(
 # ------------------------------------------------------------------ one maker per column
 
 
-def _named(*states: str) -> Callable[[ViewHead], list[Any]]:
+def _named(*states: str) -> Callable[[ViewHead], list[object]]:
     """Return the names of rows in these states; null for others."""
     places = {STATES.index(state) for state in states}
 
@@ -71,7 +71,7 @@ def _number(at: int, times: int = 1) -> Callable[[ViewHead], list[Any]]:
     return make
 
 
-def _entered(head: ViewHead) -> list[Any]:
+def _entered(head: ViewHead) -> list[object]:
     times = dict(head.times)
     found = (times.get(row[2]) for row in head.rows)
     return [None if time_ms is None else time_ms * 1000 for time_ms in found]
@@ -87,7 +87,7 @@ def _state_of(row: Row) -> str:
     return STATES[row[0]]
 
 
-_MAKERS: Final[dict[str, Callable[[ViewHead], list[Any]]]] = {
+_MAKERS: Final[dict[str, Callable[[ViewHead], list[object]]]] = {
     "state": _state,
     "holder": _named(HELD, CLAIMED),
     "claim": _number(9),

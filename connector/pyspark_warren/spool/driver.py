@@ -209,7 +209,7 @@ class SpoolStreamReader(QueryStreamReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(replace(options, spool_location=spool_location(options)), schema)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         # `read` needs the spool only: no secret travels with the tasks.
         return {**super().__getstate__(), "_options": without_secrets(self._options)}
 

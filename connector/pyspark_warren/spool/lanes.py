@@ -131,7 +131,7 @@ class Lane:
     def _tell_settled(self) -> None:
         self._tell({"settle": self._settled, "decided": self._task.decided})
 
-    def _tell(self, said: dict[str, Any]) -> None:
+    def _tell(self, said: dict[str, object]) -> None:
         assert self._process is not None and self._process.stdin is not None
         try:
             write_line(self._process.stdin, said)

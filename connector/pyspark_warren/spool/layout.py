@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -139,7 +139,7 @@ def read_claims(names: Iterable[str]) -> list[Epoch]:
     return sorted(Epoch(int(match[1]), match[2]) for match in matches if match)
 
 
-def write_json(value: Mapping[str, Any]) -> bytes:
+def write_json(value: Mapping[str, object]) -> bytes:
     """Return canonical JSON, with an end that shows that the file is whole."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode() + b"\n"
 

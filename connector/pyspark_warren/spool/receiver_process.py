@@ -353,7 +353,7 @@ class SpoolReceiver:
 
     # -------------------------------------------------------------- the driver
 
-    def say(self, **said: Any) -> None:
+    def say(self, **said: object) -> None:
         """Tell the driver; where it is gone, this process ends soon."""
         try:
             write_line(self._out, said)

@@ -41,7 +41,7 @@ _CONDITIONS: Final = {
 }
 
 
-def write_line(stream: IO[bytes], said: Mapping[str, Any]) -> None:
+def write_line(stream: IO[bytes], said: Mapping[str, object]) -> None:
     """Write and flush one line; raises OSError, ValueError when there is no reader."""
     line = json.dumps(said).encode() + b"\n"
     assert len(line) <= STDIO_LINE_BYTES_MAX, len(line)
@@ -49,7 +49,7 @@ def write_line(stream: IO[bytes], said: Mapping[str, Any]) -> None:
     stream.flush()
 
 
-def read_lines(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
+def read_lines(stream: IO[bytes]) -> Iterator[dict[str, object]]:
     """Yield lines until the end; a last one that is not whole is dropped with its writer."""
     while True:
         line = stream.readline(STDIO_LINE_BYTES_MAX + 1)
@@ -84,7 +84,7 @@ class ReceiverTask:
         return msgspec.convert(line, cls)
 
 
-def failure_line(wrong: errors.WarrenSparkError) -> dict[str, Any]:
+def failure_line(wrong: errors.WarrenSparkError) -> dict[str, object]:
     """Return the last line of a receiver that gives up."""
     text = str(wrong.args[0]) if wrong.args else ""
     return {"say": "failed", "condition": wrong.condition, "text": text[:SAID_TEXT_MAX]}

@@ -182,7 +182,7 @@ class NodeCalls(LongCalls):
         node  empty: the one that answers. The only node of a cluster is safe, as in RabbitMQ
         """
 
-        def is_answer(status: int, body: Any) -> bool:
+        def is_answer(status: int, body: object) -> bool:
             # 503 for a critical node, as in RabbitMQ; 503 without `status` is a node that cannot
             # tell, while another one may.
             return status == 503 and isinstance(body, Mapping) and "status" in body

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any
 
 from warren.calls import AdminCalls, call
 from warren.connection import Connection
@@ -38,7 +37,7 @@ def queue_to_queue(
     *,
     prefetch: int = MOVED_AT_ONCE,
     stays: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the parameter of a shovel between two queues that exist.
 
     stays  it moves what comes later, too; otherwise it ends with what is there when it begins
@@ -120,7 +119,7 @@ class ShovelCalls(AdminCalls):
         silent = replace(waiting, progress=None)
         until(is_over, bool, silent, lambda over: f"{shown}: {moved_so_far(states[0])}")
 
-    def _mover(self, vhost: str, name: str) -> dict[str, Any] | None:
+    def _mover(self, vhost: str, name: str) -> dict[str, object] | None:
         """Return a shovel's parameter; None: there is none."""
         found = self.ask(ListParametersRequest("shovel", vhost))
         return next((dict(one.value) for one in found if one.name == name), None)

@@ -166,7 +166,7 @@ class Group:
             self.node.term, log.committed, self.applied, log.durable, self.store.snapshot_index
         )
 
-    def restore(self, snapshot: Snapshot, state: Any) -> None:
+    def restore(self, snapshot: Snapshot, state: object) -> None:
         """Replace the state with that of another member's snapshot."""
         self.state = state
         self.applied = snapshot.index

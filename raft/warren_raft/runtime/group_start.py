@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
 
 from warren_raft.config import RaftConfig
 from warren_raft.core.raft_node import RaftNode
@@ -78,7 +77,7 @@ class MachineTooOld(StorageError):
 
 def begin_group(
     spec: GroupSpec,
-    machine: Machine[Any],
+    machine: Machine[object],
     logs: LogStore,
     config: HostConfig,
     rng: Random,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from warren_raft.machine import Applied, Meta
 from warren_raft.runtime.net.handshake import Hello
 from warren_raft.types import GroupId, Membership, NodeId, Term
@@ -35,7 +33,7 @@ class Observer:
         leading  this node won the election; `became_leader` follows when it has applied
         """
 
-    def became_leader(self, group: GroupId, effects: tuple[Any, ...]) -> None:
+    def became_leader(self, group: GroupId, effects: tuple[object, ...]) -> None:
         """Carry out the effects: this node leads and has applied everything before its term."""
 
     def restored(self, group: GroupId) -> None:

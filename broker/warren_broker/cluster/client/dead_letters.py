@@ -317,7 +317,7 @@ class Letters(Forwarding):
         raise refusal
 
 
-def annotate(headers: dict[str, Any], annotations: Pairs, raw: bytes) -> None:
+def annotate(headers: dict[str, object], annotations: Pairs, raw: bytes) -> None:
     """Add annotations to a message's headers, where a consumer of either protocol finds them.
 
     Not those with the names that the broker keeps for itself, or that no header can have. Where
@@ -355,7 +355,7 @@ def annotate(headers: dict[str, Any], annotations: Pairs, raw: bytes) -> None:
         headers.update(others)
 
 
-def show_failures(headers: dict[str, Any], failures: int) -> None:
+def show_failures(headers: dict[str, object], failures: int) -> None:
     """Show how often a message's delivery failed, in the queues that it died in and in this one.
 
     As in RabbitMQ, both headers have this number until the next queue has delivered the message
@@ -407,7 +407,7 @@ def is_cycle(deaths: list[Death], queue: str) -> bool:
 
 
 def record(
-    headers: dict[str, Any],
+    headers: dict[str, object],
     queue: str,
     reason: str,
     exchange: str,
@@ -454,7 +454,7 @@ def record(
     return deaths
 
 
-def _deaths(given: Any) -> list[Death]:
+def _deaths(given: object) -> list[Death]:
     value = given.value if isinstance(given, Field) else given
     if not isinstance(value, list):
         return []
@@ -466,6 +466,6 @@ def _deaths(given: Any) -> list[Death]:
     return deaths
 
 
-def _keys(given: Any) -> Sequence[str]:
+def _keys(given: object) -> Sequence[str]:
     value = given.value if isinstance(given, Field) else given
     return [key for key in value if isinstance(key, str)] if isinstance(value, list) else ()

@@ -29,7 +29,7 @@ def facts_of(event: DefinitionEvent) -> Facts:
 
 
 @singledispatch
-def _facts(definition: Any, key: str) -> Facts:
+def _facts(definition: object, key: str) -> Facts:
     raise AssertionError(f"no facts of {type(definition).__name__}")
 
 
@@ -108,7 +108,7 @@ def _of_parameter(parameter: Parameter, key: str) -> Facts:
     return {"vhost": parameter.vhost, "component": parameter.component, "name": parameter.name}
 
 
-def _fields(definition: Any, *names: str) -> dict[str, Any]:
+def _fields(definition: object, *names: str) -> dict[str, Any]:
     return {name: getattr(definition, name) for name in names}
 
 

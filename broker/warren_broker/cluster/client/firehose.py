@@ -214,7 +214,7 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def _was_trace(headers: dict[str, Any]) -> bool:
+def _was_trace(headers: dict[str, object]) -> bool:
     first = headers.get(_FIRST_DEATH)
     return isinstance(first, Field) and first.value == TRACE_EXCHANGE
 

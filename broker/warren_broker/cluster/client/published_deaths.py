@@ -10,13 +10,13 @@ has `LAST_DEATH` behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 X_DEATH: Final = "x-death"
 LAST_DEATH: Final = ("x-last-death-queue", "x-last-death-reason", "x-last-death-exchange")
 """Headers of every dead letter."""
 
 
-def is_history(headers: Mapping[str, Any]) -> bool:
+def is_history(headers: Mapping[str, object]) -> bool:
     """Return whether the broker has written the header x-death, if there is one."""
     return list(headers)[-1:] != [X_DEATH]

@@ -203,12 +203,14 @@ class GroupClient:
         else:
             self._touch()
 
-    def with_block(self, command: Any, block: bytes | memoryview, on_reply: OnReply | None) -> None:
+    def with_block(
+        self, command: object, block: bytes | memoryview, on_reply: OnReply | None
+    ) -> None:
         """Add a command with a block of its own."""
         self.uplink.with_block(command, block, on_reply)
         self._touch()
 
-    def with_messages(self, command: Any, part: Any, on_reply: OnReply | None) -> None:
+    def with_messages(self, command: object, part: object, on_reply: OnReply | None) -> None:
         """Add a command with messages that become a block of its own."""
         self.uplink.with_messages(command, part, on_reply)
         self._touch()
@@ -350,7 +352,7 @@ class GroupClient:
     def replied(
         self,
         seq: int,
-        replies: Sequence[Any],
+        replies: Sequence[object],
         index: int,
         expected_seq: int,
         retired: bool = False,

@@ -239,7 +239,7 @@ class RemoteReads:
         pending.asked = self._cluster.host.node_id
         handler(self._cluster.host.node_id, pending.question, memoryview(b""))
 
-    def finish(self, request: int, result: Any) -> None:
+    def finish(self, request: int, result: object) -> None:
         """Hand an answer to its question."""
         pending = self._take(request)
         if pending is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from warren_machines.queue.commands import StatReply
 from warren_machines.queue.relays.relay_commands import EnqueueRelayed
@@ -28,7 +28,7 @@ def draw_origin() -> int:
     return int.from_bytes(os.urandom(8), "little") >> 2 | 1 << 62
 
 
-def taken_by(arguments: Mapping[str, Any], stat: StatReply) -> int:
+def taken_by(arguments: Mapping[str, object], stat: StatReply) -> int:
     """Return how many messages the relay holds that a declaration's arguments name; 0: none is."""
     relay = arguments.get(ARGUMENT)
     return sum(messages for name, messages, _ in stat.relays if name == relay)

@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 
 from warren_wire.block.block import BLOCK_MESSAGES_MAX
 
-OnReply: TypeAlias = Callable[[Any, int], None]
+OnReply: TypeAlias = Callable[[object, int], None]
 """Called once with the command's reply and the raft index at which it was applied."""
 Encode: TypeAlias = Callable[[int, tuple[Any, ...], "bytes | memoryview | None", int], bytes]
 """Encodes (seq, commands, block, highest seq answered) as an entry's data."""
-Assemble: TypeAlias = Callable[[Sequence[Any], bytes], bytes]
+Assemble: TypeAlias = Callable[[Sequence[object], bytes], bytes]
 """Assembles the parts of one pass into one block, behind the bytes of its entry without a block.
 
 So a message is copied once, from where it was received into the data of its entry.
@@ -77,7 +77,7 @@ class Uplink:
 
     _encode: Encode
     _assemble: Assemble
-    _enqueue: Any
+    _enqueue: object
     _in_flight: InFlight
     _: KW_ONLY
     commands_max: int = field(default_factory=lambda: COMMANDS_MAX)
@@ -119,12 +119,14 @@ class Uplink:
         if len(self._open.commands) + count > self.commands_max:
             self._close()
 
-    def with_block(self, command: Any, block: bytes | memoryview, on_reply: OnReply | None) -> None:
+    def with_block(
+        self, command: object, block: bytes | memoryview, on_reply: OnReply | None
+    ) -> None:
         """Add a command with a ready-made block, in a submission of its own."""
         self._close()
         self._append((command,), block, (on_reply,), ())
 
-    def with_messages(self, command: Any, part: Any, on_reply: OnReply | None) -> None:
+    def with_messages(self, command: object, part: object, on_reply: OnReply | None) -> None:
         """Add a command with messages (see `publish`), in a submission of its own."""
         self._close()
         self._append((command,), None, (on_reply,), (), parts=(part,))
@@ -142,11 +144,11 @@ class Uplink:
 
     def _append(
         self,
-        commands: tuple[Any, ...],
+        commands: tuple[object, ...],
         block: bytes | memoryview | None,
         enqueue_replies: tuple[OnReply | None, ...],
         replies: tuple[OnReply | None, ...],
-        parts: Sequence[Any] = (),
+        parts: Sequence[object] = (),
     ) -> None:
         seq = self.next_seq
         self.next_seq += 1
@@ -166,7 +168,7 @@ class Uplink:
         """Bytes that publishers wait for: none while parked."""
         return 0 if self.parked else self.size_bytes
 
-    def park(self, reply: Any) -> None:
+    def park(self, reply: object) -> None:
         """Stop counting an unreachable queue's submissions; answer its publishers with `reply`.
 
         Unanswered submissions remain: their numbers are given out, and they may have been applied.

@@ -56,7 +56,7 @@ class EffectOrder:
     _held: dict[int, deque[Due]] = field(default_factory=dict)
     _awaited: set[tuple[int, int]] = field(default_factory=set)
 
-    def carry_out(self, group: int, index: int, reply: Any, effects: tuple[Any, ...]) -> None:
+    def carry_out(self, group: int, index: int, reply: object, effects: tuple[object, ...]) -> None:
         """Answer, then carry out the effects: now, or after those that they wait for."""
         due = Due(index, reply, effects)
         held = self._held.get(group)

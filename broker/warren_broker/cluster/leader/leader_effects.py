@@ -276,7 +276,7 @@ class LeaderEffects:
 
     # ------------------------------------------------------------ effects
 
-    def _carry_out(self, group: int, effect: Any) -> None:
+    def _carry_out(self, group: int, effect: object) -> None:
         """Run one effect; a failure concerns its messages only (`set_aside`)."""
         run = self._run[type(effect)]
         self._cluster.set_aside.attempt(group, type(effect).__name__, run, group, effect)
@@ -296,7 +296,7 @@ class LeaderEffects:
             return
         self._held.carry_out(group, meta.index, reply, effects)
 
-    def _may_put_off(self, reply: SubmissionReply, effects: tuple[Any, ...]) -> bool:
+    def _may_put_off(self, reply: SubmissionReply, effects: tuple[object, ...]) -> bool:
         """Return whether the answer is for this node, and these are the turn's first deliveries.
 
         Another node is sent the answer and what it delivers together: they cost it one turn.
@@ -314,11 +314,11 @@ class LeaderEffects:
         if later is not None:
             self._held.carry_out(later.group, later.entry, None, later.effects)
 
-    def _missing(self, group: int, effect: Any) -> None:
+    def _missing(self, group: int, effect: object) -> None:
         where = f"{type(effect).__name__} {effect}"[:200]
         self._cluster.set_aside.note(group, where, "an entry that it needs is not in the log")
 
-    def _answer_guarded(self, group: int, index: int, reply: Any) -> None:
+    def _answer_guarded(self, group: int, index: int, reply: object) -> None:
         self._cluster.set_aside.attempt(
             group, f"the answer of entry {index}", self._answer, group, index, reply
         )

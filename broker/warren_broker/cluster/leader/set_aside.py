@@ -84,7 +84,7 @@ class SetAsideCounts:
         return f"{config.name!r} in vhost {config.vhost!r}"
 
     def attempt(
-        self, group: int, where: str, call: Callable[..., Any], *args: Any, count: int = 1
+        self, group: int, where: str, call: Callable[..., object], *args: object, count: int = 1
     ) -> bool:
         """Call it; return False when it failed: the messages are noted, the fault is contained.
 

@@ -52,11 +52,11 @@ class ExchangeLink:
     max_hops: int
 
 
-def _tables(value: Any) -> list[dict[str, Any]]:
+def _tables(value: object) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def travelled(before: Any, uri: str, queue: str, redelivered: bool) -> list[Any]:
+def travelled(before: object, uri: str, queue: str, redelivered: bool) -> list[Any]:
     """Return the header's value after another hop, the latest first.
 
     before  the value that the message has; whatever is no list of tables is replaced
@@ -76,7 +76,7 @@ def travelled(before: Any, uri: str, queue: str, redelivered: bool) -> list[Any]
     return [latest, *others]
 
 
-def may_enter(before: Any, here: ClusterExchange, max_hops: int) -> bool:
+def may_enter(before: object, here: ClusterExchange, max_hops: int) -> bool:
     """Return whether a message may come to an exchange through one more link.
 
     before  its header x-received-from: an entry for each exchange upstream that it came through
@@ -85,7 +85,7 @@ def may_enter(before: Any, here: ClusterExchange, max_hops: int) -> bool:
     return len(entries) < max_hops and not any(_is_at(entry, here) for entry in entries)
 
 
-def _is_at(entry: Mapping[str, Any], place: ClusterExchange) -> bool:
+def _is_at(entry: Mapping[str, object], place: ClusterExchange) -> bool:
     return (entry.get("cluster-name"), entry.get("vhost"), entry.get("exchange")) == (
         place.cluster,
         place.vhost,
@@ -94,7 +94,7 @@ def _is_at(entry: Mapping[str, Any], place: ClusterExchange) -> bool:
 
 
 def entered(
-    before: Any, uri: str, there: ClusterExchange, redelivered: bool
+    before: object, uri: str, there: ClusterExchange, redelivered: bool
 ) -> list[dict[str, Any]]:
     """Return the header x-received-from after one more link, the latest entry first.
 
@@ -139,7 +139,7 @@ def passed_on(
     return found
 
 
-def _is_for(entry: Mapping[str, Any], place: ClusterExchange) -> bool:
+def _is_for(entry: Mapping[str, object], place: ClusterExchange) -> bool:
     """Return whether an entry names a place; RabbitMQ adds a blank and a letter to the exchange."""
     exchange = entry.get("exchange")
     if entry.get("cluster-name") != place.cluster or not isinstance(exchange, str):

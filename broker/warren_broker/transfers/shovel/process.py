@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -54,7 +54,7 @@ class ShovelProcess:
     def __init__(
         self,
         loop: Loop,
-        job: dict[str, Any],
+        job: dict[str, object],
         on_status: Callable[[WorkerStatus], None],
         on_end: Callable[[str], None],
     ) -> None:

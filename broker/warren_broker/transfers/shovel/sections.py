@@ -201,7 +201,7 @@ def _value(data: bytes, code: int, there: tuple[int, int]) -> Any:
     return value
 
 
-def _encoded(code: int, value: Any) -> bytes:
+def _encoded(code: int, value: object) -> bytes:
     written = Data()
     try:
         written.put_object(Described(ulong(code), value))
@@ -261,7 +261,7 @@ class Stamps:
     def _kind(self) -> str:
         return "static" if self.shovel.is_static else "dynamic"
 
-    def _journey(self) -> dict[str, Any]:
+    def _journey(self) -> dict[str, object]:
         shovel, source, target = self.shovel, self.shovel.source, self.shovel.destination
         told = {
             "shovelled-by": self.cluster,

@@ -44,7 +44,7 @@ ASK_STATIC_MS: Final = 2_000
 """How often a node with static shovels asks the others for theirs."""
 
 
-def _digest(value: Any) -> str:
+def _digest(value: object) -> str:
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
 
 
@@ -60,7 +60,7 @@ class StaticShovels:
     known    whether the others have been asked; before, nothing runs
     """
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, object]) -> None:
         self.own = {
             name: Parameter("", SHOVEL, name, value, user="") for name, value in values.items()
         }
@@ -113,7 +113,7 @@ class Shovels(Supervisor):
         cluster_name: str,
         logins: LinkLogins,
         seal: UriSeal,
-        static: Mapping[str, Any],
+        static: Mapping[str, object],
         *links: Supervisor,
     ) -> None:
         """Make it; nothing runs before `start`.
@@ -309,7 +309,7 @@ class Shovels(Supervisor):
             self._drop((vhost, name), "to be restarted")
             self._here[vhost, name] = self._described(shovel.parameter)
 
-    def _on_ask(self, node: str, message: messages.AskShovels, rest: Any) -> None:
+    def _on_ask(self, node: str, message: messages.AskShovels, rest: object) -> None:
         if message.name:
             self._restart(message.vhost, message.name)
         told = messages.ShovelsAre(message.request, self._every_info(), self._static.digests)
