@@ -149,14 +149,13 @@ def receiver(target: str, rows: int) -> float:
     """Consume with a receiver process; until the last message is in the spool."""
     from pyspark_warren.options.options import parse_options
     from pyspark_warren.spool.lanes import Lane
-    from pyspark_warren.spool.layout import LANE
     from pyspark_warren.spool.stdio import ReceiverTask
 
     with tempfile.TemporaryDirectory(prefix="warren-bench-spool-", dir="/var/tmp") as place:
         given = {"hosts": target, "queue": "spool", "broker": "amqp", "ackMode": "spool"}
         given |= {"prefetch": str(PREFETCH), "spoolLocation": place}
         options = parse_options(given, "read", "stream")
-        task = ReceiverTask(options, "bench", LANE, 0, may_ack=True)
+        task = ReceiverTask(options, "bench", 0, may_ack=True)
         lane = Lane(task, threading.Condition())
         lane.wait(lambda: lane.down_s() == 0, WAIT_S)
         began = time.monotonic()

@@ -509,16 +509,6 @@ class RetiredConsumer:
         """Give messages back that were on their way."""
         self.held.give_back((_ids(delivery),))
 
-    def _set_aside(self, run: commands.Delivery, after: int) -> None:
-        """Discard messages of a block that cannot be read; see `BlockCache.for_delivery`."""
-        for msg_id in range(run.first_msg_id, after):
-            reason = "its block cannot be read"
-            self.host.tell(SetAside(self._held.consumer, run.index, msg_id, reason))
-        if not self.settled:
-            msg_ids = ((run.first_msg_id, after - 1),)
-            self.host.tell(commands.Discard(self._held.consumer, msg_ids, failed=True))
-        self.missed(after)
-
     def missed(self, msg_id: int) -> None:
         """Do nothing: nothing more is expected."""
 
