@@ -1,4 +1,4 @@
-"""The process of one node: `python -m warren_broker --config FILE`."""
+"""The process of one node: `warren-broker run --config FILE`, or `python -m warren_broker`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from warren_broker.cluster import allocator
 from warren_broker.listeners import service_manager
 from warren_broker.node import Node
 from warren_broker.process import logs
-from warren_broker.process.open_secrets import open_secrets
+from warren_broker.process.open_secrets import warnings
 from warren_broker.tokens.token_keys import KeysUnusable
 from warren_raft.errors import StorageError
 from warren_raft.runtime import open_files
@@ -51,34 +51,61 @@ queue for years. With Python's default of 700 a third of a restart of 5,000 queu
 collecting."""
 
 
+COMMANDS = ("run", "check")
+USAGE = """warren-broker run --config FILE      run one node
+       warren-broker check --config FILE    say what would keep it from starting"""
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Run a node until it is told to stop; return the exit code."""
+    """Run a command; without its name: `run`. Return the exit code."""
     if not __debug__:
         print("warren: refusing python -O: assertions guard the data here", file=sys.stderr)
         return EXIT_USAGE
     parser = argparse.ArgumentParser(
-        prog="warren_broker", description="one node of a Warren cluster"
+        prog="warren-broker", usage=USAGE, description="one node of a Warren cluster"
     )
+    parser.add_argument("command", nargs="?", choices=COMMANDS, default="run", help="default: run")
     parser.add_argument("--config", type=Path, help="TOML file; without it: defaults and WARREN_*")
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )
     parser.add_argument("--version", action="version", version=f"warren {VERSION}")
     options = parser.parse_args(arguments)
-    allocator.use_one_arena()  # before the first thread
-    logs.set_up(options.log_level)
+    if options.command == "check":
+        return check_only(options.config)
+    return serve(options.config, options.log_level)
+
+
+def check_only(file: Path | None) -> int:
+    """Print what would keep a node from starting, and what it would warn of; the exit code."""
+    from warren_broker.process.check import check
+
     try:
-        settings = config.load(options.config)
+        settings = config.load(file)
     except config.ConfigError as error:
         print(f"warren: {error}", file=sys.stderr)
         return EXIT_USAGE
-    for key in open_secrets(options.config):
-        log.warning(
-            "%s can be read by every user of this machine, and has %s: chmod 600 it, or 640 with "
-            "the group of the node's user",
-            options.config,
-            key,
-        )
+    problems, doubts = check(settings)
+    for text in (*warnings(file, os.environ), *doubts):
+        print(f"warning: {text}", file=sys.stderr)
+    for text in problems:
+        print(f"error: {text}", file=sys.stderr)
+    if not problems:
+        print(f"{file or 'environment'}: node {settings.node} of cluster {settings.cluster}: ok")
+    return EXIT_USAGE if problems else 0
+
+
+def serve(file: Path | None, log_level: str) -> int:
+    """Run a node until it is told to stop; return the exit code."""
+    allocator.use_one_arena()  # before the first thread
+    logs.set_up(log_level)
+    try:
+        settings = config.load(file)
+    except config.ConfigError as error:
+        print(f"warren: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    for text in warnings(file, os.environ):
+        log.warning("%s", text)
     before, now = open_files.raise_limit()
     if before != now:
         log.info("limit of open files raised from %d to %d", before, now)

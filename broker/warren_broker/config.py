@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import os
+import re
 import ssl
 import tomllib
 from collections.abc import Mapping
@@ -52,8 +53,13 @@ OTHER_VARIABLES = {
     "WARREN_MEMBERSHIP_SEEDS": "number of simulated worlds with membership changes (tests)",
     "WARREN_LOADGEN": "the load generator to use (bench)",
 }
-"""Other variables with that prefix, each with its reader. A node ignores them; any unknown one is
-refused."""
+"""Other variables with that prefix, each with its reader. A node ignores them, and warns of any
+unknown one."""
+_OF_KUBERNETES = re.compile(
+    "WARREN_([A-Z0-9_]+_)?"
+    "(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+"""Kubernetes sets these in every container of a namespace with a Service `warren` or `warren-…`."""
 DEFAULT_SECRET = "warren"
 DEFAULT_PASSWORD = "guest"
 LOOPBACK_NAMES = ("localhost", "")
@@ -534,17 +540,31 @@ def _override(values: dict[str, Any], environment: Mapping[str, str]) -> None:
     for name in sorted(environment):
         if not name.startswith(ENVIRONMENT_PREFIX):
             continue
-        if name in OTHER_VARIABLES:
-            continue
-        *tables, key = name[len(ENVIRONMENT_PREFIX) :].lower().split("__")
+        *tables, key = _keys(name)
         if (tables[0] if tables else key) not in NodeConfig.model_fields:
-            raise ConfigError(_unknown_variable(name))
+            continue
         place = values
         for table in tables:
             place = place.setdefault(table, {})
             if not isinstance(place, dict):
                 raise ConfigError(f"{name}: {table!r} is not a table; {_unknown_variable(name)}")
         place[key] = environment[name]
+
+
+def _keys(variable: str) -> list[str]:
+    return variable[len(ENVIRONMENT_PREFIX) :].lower().split("__")
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Return a sentence per variable with the prefix that is not known here."""
+    return [
+        f"{_unknown_variable(name)}; it is ignored"
+        for name in sorted(environment)
+        if name.startswith(ENVIRONMENT_PREFIX)
+        and name not in OTHER_VARIABLES
+        and _keys(name)[0] not in NodeConfig.model_fields
+        and not _OF_KUBERNETES.fullmatch(name)
+    ]
 
 
 def _unknown_variable(name: str) -> str:

@@ -105,26 +105,58 @@ def test_what_clients_have_in_flight_may_wait_for_one_node() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
-        (
-            "WARREN_LISTENN__AMQP",
-            "x",
-            "WARREN_LISTENN__AMQP is not a setting of a node; did you mean WARREN_LISTEN__AMQP?",
-        ),
-        ("WARREN_SECRETT", "x", "did you mean WARREN_SECRET?"),
-        ("WARREN_KERNL", "x", "did you mean WARREN_KERNEL?"),
-        ("WARREN_ALARM__DISK_FREE_LIMIT_BYTES", "0", "did you mean WARREN_ALARMS__DISK_FREE_LIMIT"),
-        ("WARREN_SOMETHING_ELSE_ENTIRE_5", "x", "WARREN_SOMETHING_ELSE_ENTIRE_5 is not a setting"),
-        ("WARREN_", "x", "is not a setting of a node"),
         ("WARREN_LISTEN__AMQB", "x", "listen.amqb: no such key; did you mean 'amqp'?"),
         ("WARREN_NODE__X", "x", "is no"),
     ],
 )
-def test_an_unknown_variable_is_refused_with_the_nearest_name(
+def test_a_variable_of_a_known_table_names_the_nearest(
     name: str, value: str, text: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, {"WARREN_NODE": "n", name: value})
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "WARREN_LISTENN__AMQP",
+            "WARREN_LISTENN__AMQP is not a setting of a node; did you mean WARREN_LISTEN__AMQP?; "
+            "it is ignored",
+        ),
+        ("WARREN_SECRETT", "did you mean WARREN_SECRET?"),
+        ("WARREN_KERNL", "did you mean WARREN_KERNEL?"),
+        ("WARREN_ALARM__DISK_FREE_LIMIT_BYTES", "did you mean WARREN_ALARMS__DISK_FREE_LIMIT"),
+        ("WARREN_SOMETHING_ELSE_ENTIRE_5", "WARREN_SOMETHING_ELSE_ENTIRE_5 is not a setting"),
+        ("WARREN_", "is not a setting of a node"),
+    ],
+)
+def test_an_unknown_variable_is_a_warning_naming_the_nearest(name: str, text: str) -> None:
+    environment = {"WARREN_NODE": "n", name: "x"}
+    assert load(None, environment).node == "n"
+    (said,) = config.unknown_variables(environment)
+    assert text in said
+
+
+def test_variables_of_a_kubernetes_service_kept_nodes_from_starting() -> None:
+    # As the kubelet makes them for the Services `warren` and `warren-headless` (Kubernetes'
+    # manual, "Accessing the Service", environment variables).
+    address = "10.0.0.11"
+    made = {
+        "WARREN_SERVICE_HOST": address,
+        "WARREN_SERVICE_PORT": "5672",
+        "WARREN_SERVICE_PORT_AMQP": "5672",
+        "WARREN_PORT": f"tcp://{address}:5672",
+        "WARREN_PORT_5672_TCP": f"tcp://{address}:5672",
+        "WARREN_PORT_5672_TCP_PROTO": "tcp",
+        "WARREN_PORT_5672_TCP_PORT": "5672",
+        "WARREN_PORT_5672_TCP_ADDR": address,
+        "WARREN_HEADLESS_SERVICE_HOST": address,
+        "WARREN_HEADLESS_PORT_25672_TCP_ADDR": address,
+    }
+    assert load(None, {**made, "WARREN_NODE": "n"}).node == "n"
+    assert config.unknown_variables(made) == []
 
 
 def test_variables_of_other_programs_and_of_other_parts_are_ignored() -> None:

@@ -30,6 +30,30 @@ class DefinitionsUnusable(Exception):
     """The file cannot be read or imported: as in RabbitMQ, the node does not start."""
 
 
+def read_definitions(path: Path) -> tuple[Document, str]:
+    """Return what a file or a directory's files hold, and their digest.
+
+    raises  DefinitionsUnusable
+    """
+    digest, documents, where = hashlib.sha256(), [], path
+    try:
+        files = _files(path)
+        for where in files:
+            data = where.read_bytes()
+            documents.append(parse(data))
+            # One file's digest is that of its bytes, as it always was.
+            digest.update(data if len(files) == 1 else hashlib.sha256(data).digest())
+        where = path
+        return joined(documents), digest.hexdigest()
+    except OSError as error:
+        raise DefinitionsUnusable(
+            f"load_definitions={where}: {error.strerror}; give an existing file or directory, "
+            "or leave it out"
+        ) from error
+    except errors.Refusal as refusal:
+        raise DefinitionsUnusable(f"load_definitions={where}: {refusal.detail}") from None
+
+
 @dataclass(eq=False, repr=False)
 class BootDefinitions:
     """The file that this node loads before it is ready, or the files of a directory.
@@ -46,25 +70,7 @@ class BootDefinitions:
 
     def read(self) -> None:
         """Read the files and check their form; raises DefinitionsUnusable."""
-        digest, documents = hashlib.sha256(), []
-        path = self._path
-        try:
-            files = _files(path)
-            for path in files:
-                data = path.read_bytes()
-                documents.append(parse(data))
-                # One file's digest is that of its bytes, as it always was.
-                digest.update(data if len(files) == 1 else hashlib.sha256(data).digest())
-            path = self._path
-            self._document = joined(documents)
-        except OSError as error:
-            raise DefinitionsUnusable(
-                f"load_definitions={path}: {error.strerror}; give an existing file or directory, "
-                "or leave it out"
-            ) from error
-        except errors.Refusal as refusal:
-            raise DefinitionsUnusable(f"load_definitions={path}: {refusal.detail}") from None
-        self._digest = digest.hexdigest()
+        self._document, self._digest = read_definitions(self._path)
 
     def _unusable(self, refusal: errors.Refusal) -> DefinitionsUnusable:
         return DefinitionsUnusable(f"load_definitions={self._path}: {refusal.detail}")

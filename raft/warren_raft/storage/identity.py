@@ -123,11 +123,7 @@ def open_directory(
     draw    draws the disk id of a new directory
     raises  DirectoryRefused, having changed nothing, when it belongs to another node or is in use
     """
-    fresh = not files.exists(path / IDENTITY)
-    if fresh:
-        _refuse_what_is_not_empty(files, path)
-    else:
-        _known(files, path, cluster, node)
+    fresh = examine_directory(files, path, cluster, node)
     try:
         files.make_directory(path)
         lock = files.lock(path / LOCK)
@@ -162,6 +158,19 @@ def open_directory(
         files.close(lock)
         raise
     return Directory(path, lock, files, found)
+
+
+def examine_directory(files: Files, path: Path, cluster: str, node: str) -> bool:
+    """Return whether a node's first start may begin in it; False: the node has started there.
+
+    raises  DirectoryRefused when it belongs to another node, or its owner is not known
+    """
+    fresh = not files.exists(path / IDENTITY)
+    if fresh:
+        _refuse_what_is_not_empty(files, path)
+    else:
+        _known(files, path, cluster, node)
+    return fresh
 
 
 def _refuse_what_is_not_empty(files: Files, path: Path) -> None:
