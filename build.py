@@ -193,6 +193,14 @@ def wheel(options: argparse.Namespace) -> int:
     return 0
 
 
+def release(options: argparse.Namespace) -> int:
+    """Make a release: changelog, checks, wheels and their hashes, tag: VERSION [--check]."""
+    prepare()
+    from tools import release as releasing
+
+    return releasing.run(options.rest)
+
+
 def sparks(options: argparse.Namespace) -> int:
     """Run Spark with the built wheel: two releases, standalone, Spark Connect; name some or all."""
     prepare()
@@ -278,6 +286,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "sim": sim,
     "lint": lint,
     "wheel": wheel,
+    "release": release,
     "cluster": cluster,
     "demo-repeat": demo_repeat,
     "clean": clean,
@@ -307,6 +316,7 @@ PASSES_ON = (
     "sparks",
     "clients",
     "databases",
+    "release",
     "bench",
     "sim",
     "nemesis",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -56,6 +57,9 @@ def call(kind: Callable[P, AdminRequest[T]]) -> Callable[Concatenate[AdminCalls,
         return self.ask(kind(*args, **kwargs))
 
     made.__doc__ = kind.__doc__
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    fields = inspect.signature(kind).parameters.values()
+    made.__signature__ = inspect.Signature([own, *fields])  # type: ignore[attr-defined]
     return made
 
 

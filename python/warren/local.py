@@ -32,6 +32,8 @@ from warren.ports import ReservedPorts
 from warren.uri import Address
 from warren_wire.node_files import LISTENING_FILE, READY_FILE
 
+__all__ = ["LocalCluster"]
+
 Which: TypeAlias = int | str
 """A node's number among `LocalCluster.nodes`, from 0, or its name."""
 

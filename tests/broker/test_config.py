@@ -109,9 +109,7 @@ def test_what_clients_have_in_flight_may_wait_for_one_node() -> None:
         ("WARREN_NODE__X", "x", "is no"),
     ],
 )
-def test_a_variable_of_a_known_table_names_the_nearest(
-    name: str, value: str, text: str
-) -> None:
+def test_a_variable_of_a_known_table_names_the_nearest(name: str, value: str, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, {"WARREN_NODE": "n", name: value})
     assert text in str(caught.value)
