@@ -78,7 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def check_only(file: Path | None) -> int:
     """Print what would keep a node from starting, and what it would warn of; the exit code."""
-    from warren_broker.process.check import check
+    from warren_broker.broker.check import check
 
     try:
         settings = config.load(file)

@@ -46,7 +46,7 @@ def test_a_running_node_is_no_problem(tmp_path: Path, capsys: pytest.CaptureFixt
         ('[tls]\ncertfile = "/nowhere/c.pem"\n', "/nowhere/c.pem"),
         (
             '[management]\nenabled = true\n[management.ssl]\ncertfile = "/nowhere/h.pem"\n',
-            "management.ssl: ",
+            "/nowhere/h.pem",
         ),
         ('load_definitions = "/nowhere/d.json"\n', "load_definitions=/nowhere/d.json"),
         (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -47,10 +46,7 @@ def _certificates(settings: NodeConfig) -> None:
 
 def _api_certificates(settings: NodeConfig) -> None:
     if settings.management.enabled and settings.management.ssl is not None:
-        try:
-            settings.management.ssl.context()
-        except (OSError, ssl.SSLError) as error:
-            raise CertificatesUnusable(f"management.ssl: {error}; see certfile, keyfile") from error
+        server_context(settings.management.ssl.files())
 
 
 def _token_keys(settings: NodeConfig) -> None:
