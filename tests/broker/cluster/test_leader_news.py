@@ -109,6 +109,20 @@ def test_who_waits_for_a_leader_asks_a_member_that_comes_back(cluster):
     assert cluster.host.kinds() == [("c", messages.Submit)]
 
 
+def test_what_went_to_the_old_leader_goes_to_the_new(cluster):
+    """The new leader announces itself once; this node's member follows the old one for longer."""
+    submit_to_c(cluster)
+    cluster._on_leader_is("b", messages.LeaderIs(GROUP, 5), memoryview(b""))
+    cluster.host.leads = "c"
+    cluster.loop.run_turn(0)
+    assert cluster.host.kinds() == [("c", messages.Submit)]  # which never answers
+    cluster.host.leads = None  # the member has left
+    cluster.client(GROUP).command("more")
+    cluster.loop.run_turn(0)
+    cluster.loop.run_turn(0)
+    assert [node for node, _ in cluster.host.kinds()] == ["b", "b"]
+
+
 def test_a_leader_that_takes_nothing_for_now_does_not_ask_for_it(cluster):
     cluster.host.leading = cluster.host.handing = True
     question = messages.WhoLeads(GROUP)

@@ -250,6 +250,9 @@ class GroupClient:
             # member follows the new one, which everything seems to have been sent to. So what
             # counts is where it went; in no term, so that the leader's next news is news.
             # Replayed by tests/broker/cluster/test_leader_news.py
+            if self.told[0]:
+                self.leader_found(leader, 0)
+                return
             self.told = (leader, 0)
         for sent in self.uplink.take():
             if not self.carrier.submit(leader, self.group, sent):
