@@ -88,8 +88,13 @@ def next_members(
     New members come first. For every lasting member that is not complete yet, a former one that is
     stays, the leader before others: so the queue never has fewer complete copies than it had, or
     is to have. What is not complete is not needed, unless it is to last.
+
+    1. A policy that wanted b is cleared: only a is wanted, and b, which holds everything, is about
+    to be removed.  2. A policy wants b alone.  3. If a were given up for b now, b would be removed
+    meanwhile. So a member counts as complete only while it is wanted.
     """
-    missing = sum(1 for node in lasting if node not in complete)
+    kept = {*complete} & {*present}
+    missing = sum(1 for node in lasting if node not in kept)
     former = [node for node in complete if node in present and node not in lasting]
     return tuple(sorted({*lasting, *former[:missing]}))
 
