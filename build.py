@@ -249,6 +249,12 @@ def film(options: argparse.Namespace) -> int:
     return console.loud([str(python()), "-m", "tools.film"], env=env, cwd=ROOT)
 
 
+def docs(options: argparse.Namespace) -> int:
+    """Build the documentation's site into site/; fails on a broken link, page or anchor."""
+    prepare()
+    return run_module("tools.site", options, environment.environment())
+
+
 def cluster(options: argparse.Namespace) -> int:
     """Start, stop or inspect a local cluster."""
     prepare()
@@ -268,6 +274,7 @@ def clean(options: argparse.Namespace) -> int:
         ".ruff_cache",
         ".hypothesis",
         "report",
+        "site",
     ]
     with environment.alone():
         for path in [ROOT / name for name in made] + environment.compiled_kernel():
@@ -307,6 +314,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "instructions": instructions,
     "databases": databases,
     "film": film,
+    "docs": docs,
 }
 PASSES_ON = (
     "demo",

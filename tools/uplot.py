@@ -1,20 +1,15 @@
 """Fetch uPlot, which draws the charts of the management UI, from the npm registry.
 
-It is not in the repository: its files are laid beside the UI's, where the wheel takes them from.
-Without them the UI has no charts, and everything else.
+Its files are laid beside the UI's, where the wheel takes them from. Without them the UI has no
+charts, and everything else.
 """
 
 from __future__ import annotations
 
-import hashlib
-import shutil
-import tarfile
-import tempfile
-from pathlib import Path
 from typing import Final
 
-from tools import console
-from tools.environment import LOGS, ROOT
+from tools import npm
+from tools.environment import ROOT
 
 VERSION: Final = "1.6.32"
 PLACE: Final = ROOT / "broker" / "warren_broker" / "http" / "uplot"
@@ -28,47 +23,4 @@ DIGESTS: Final = {
 
 def ensure() -> bool:
     """Fetch the files unless they are there; return whether they are, and say why not."""
-    if all(_is(PLACE / Path(name).name, digest) for name, digest in DIGESTS.items()):
-        return True
-    npm = shutil.which("npm")
-    if npm is None:
-        console.say("  no npm: the management UI has no charts; apt-get install npm")
-        return False
-    with tempfile.TemporaryDirectory(prefix="warren-uplot-") as work:
-        command = [npm, "pack", f"uplot@{VERSION}", "--silent", "--pack-destination", work]
-        if not console.quiet(
-            f"fetching uPlot {VERSION}", command, LOGS / "npm.log", cwd=Path(work)
-        ):
-            return False
-        (archive,) = Path(work).glob("*.tgz")
-        return _lay(archive)
-
-
-def _lay(archive: Path) -> bool:
-    """Lay the archive's files beside the UI's, if each is the one that was looked at.
-
-    They are read one by one: nothing else of the archive reaches the disk, and the filters of
-    `extractall` are not in Python before 3.11.4, as Debian 12 has it.
-    """
-    contents: dict[str, bytes] = {}
-    with tarfile.open(archive) as opened:
-        for name, digest in DIGESTS.items():
-            try:
-                member = opened.extractfile(f"package/{name}")
-            except KeyError:
-                member = None
-            contents[name] = b"" if member is None else member.read()
-            if hashlib.sha256(contents[name]).hexdigest() != digest:
-                console.say(f" ✗ uPlot {VERSION}: {name} is not the file that was looked at")
-                return False
-    PLACE.mkdir(exist_ok=True)
-    for name, content in contents.items():
-        (PLACE / Path(name).name).write_bytes(content)
-    return True
-
-
-def _is(path: Path, digest: str) -> bool:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest() == digest
-    except OSError:
-        return False
+    return npm.ensure("uplot", VERSION, DIGESTS, PLACE)

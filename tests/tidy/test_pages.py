@@ -15,7 +15,7 @@ NOT_OURS = {"journal.py", "syncobj.py"}
 def test_every_module_that_a_page_names_exists() -> None:
     """By the end of its path: `core/raft_node.py` is raft/warren_raft/core/raft_node.py."""
     places = [f"/{module.place}" for module in house.everything()]
-    pages = [*sorted((house.ROOT / "docs").glob("*.md")), *sorted(house.ROOT.glob("*.md"))]
+    pages = [*sorted((house.ROOT / "docs").rglob("*.md")), *sorted(house.ROOT.glob("*.md"))]
     findings = []
     for page in pages:
         if page.name == "CHANGELOG.md":
@@ -38,7 +38,7 @@ def test_every_walk_has_a_diagram() -> None:
 
 def test_every_test_that_a_page_names_exists() -> None:
     findings = []
-    for page in sorted((house.ROOT / "docs").glob("*.md")):
+    for page in sorted((house.ROOT / "docs").rglob("*.md")):
         for place, name in NAMED_TEST.findall(page.read_text(encoding="utf-8")):
             file = house.ROOT / place
             if not file.exists() or f"def {name}(" not in file.read_text(encoding="utf-8"):
