@@ -476,6 +476,11 @@ def a_node_is_added_that_may_still_delete_its_log() -> list[Replacement]:
     return [(Reconciler, "_knows", lambda self, node, group: True)]
 
 
+def a_leader_adds_members_by_definitions_that_it_replays() -> list[Replacement]:
+    """A leader adds a node that it wants by older definitions than its leadership."""
+    return [(Reconciler, "_is_current", lambda self, group: True)]
+
+
 PLANTS = (
     by_name(
         wal_answers_before_the_sync,
@@ -501,6 +506,7 @@ PLANTS = (
         an_empty_disk_begins_as_a_founder,
         a_member_goes_before_it_was_let_go,
         a_node_is_added_that_may_still_delete_its_log,
+        a_leader_adds_members_by_definitions_that_it_replays,
         files_removed_before_the_manifest,
         received_entries_not_synced,
         applied_again_after_a_restart,

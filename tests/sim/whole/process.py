@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 DATA_DIR = Path("/sim")
 PORT = 25_672
-TURNS_AT_ONCE_MAX = 100
+TURNS_AT_ONCE_MAX = 2_000
+"""Where a write needs no time, each message that an operator retries is a turn or two."""
 RESTART_MS = 300
 IMAGES_MAX = 3
 DISCONNECTED_MS = 12_000

@@ -74,6 +74,8 @@ class Reconciler:
     _since    the queue as it is wanted, and an index of the metadata group at which it was
     _seen     the index of the metadata group that each node is known to have applied
     _asked    nodes that are asked for it
+    _current  open groups for which the definitions are as new as the leadership (`_is_current`)
+    _behind   those that wait for it; _proving: those for which a barrier is under way
     """
 
     def __init__(self, cluster: Cluster, definitions: Definitions) -> None:
@@ -86,6 +88,10 @@ class Reconciler:
         self._since: dict[int, tuple[QueueRecord, Index]] = {}
         self._seen: dict[str, Index] = {}
         self._asked: set[str] = set()
+        self._current: set[int] = set()
+        self._behind: set[int] = set()
+        self._proving: set[int] = set()
+        self._at_barrier = False
         self._proposed: dict[int, int] = {}
         self._said: dict[tuple[int, str], None] = {}
         self._refused: dict[int, str] = {}
@@ -105,6 +111,7 @@ class Reconciler:
 
     def _led(self, group: int) -> None:
         self._proposed.pop(group, None)
+        self._forget_proof(group)
         self.look(group)
 
     def _intent_changed(self, group: int) -> None:
@@ -215,11 +222,48 @@ class Reconciler:
 
     def _may_add(self, group: int, node: str, is_moving: bool) -> bool:
         """Return whether the node may be added to a queue's group now; otherwise it is later."""
-        seen = self._knows(node, group)
+        seen = self._is_current(group) and self._knows(node, group)
         if not is_moving and (not seen or len(self._moving) >= MOVING_MAX):
             self._queued[group] = None
             return False
         return seen
+
+    def _is_current(self, group: int) -> bool:
+        """Return whether the definitions here are as new as this leadership; if not, ask for them.
+
+        1. a and b are a group; a removes b, reports that it has left, and stops; b stops with its
+        log.  2. a starts, leads again, and replays the definitions to where b is wanted.  3. b
+        starts, and has replayed as much.  4. a adds it and makes it a voter; b replays the rest,
+        and deletes its log.  What earlier leaders have reported was applied before a barrier that
+        began in this leadership is; later on, this leader reports it itself.
+        Replayed by the planted bug a-leader-adds-members-by-definitions-that-it-replays.
+        """
+        if group in self._current:
+            return True
+        self._behind.add(group)
+        if not self._at_barrier:
+            self._prove()
+        return group in self._current
+
+    def _forget_proof(self, group: int) -> None:
+        for groups in (self._current, self._behind, self._proving):
+            groups.discard(group)
+
+    def _prove(self) -> None:
+        self._at_barrier = True
+        self._proving, self._behind = self._behind, set()
+        self._definitions.submit(commands.Barrier(), self._proved)
+
+    def _proved(self, reply: object) -> None:
+        self._at_barrier = False
+        proved, self._proving = self._proving, set()
+        if isinstance(reply, errors.Refusal):
+            self._behind |= proved  # asked again with the next look
+            return
+        self._current |= proved
+        self._next_queued()
+        if self._behind and not self._at_barrier:
+            self._prove()
 
     def _knows(self, node: str, group: int) -> bool:
         """Return whether a node has settled its members as this queue is wanted; if not, ask it.
@@ -321,6 +365,7 @@ class Reconciler:
         self._refused.pop(group, None)
         self._stalled.pop(group, None)
         self._since.pop(group, None)
+        self._forget_proof(group)
         if group in self._moving:
             del self._moving[group]
             self._next_queued()

@@ -10,8 +10,10 @@ import pytest
 
 from warren_broker.cluster.membership import reconciler
 from warren_broker.cluster.membership.reconciler import STALLED_MS, Reconciler
+from warren_machines.metadata.commands import Barrier
 from warren_raft.core.membership import AddLearner
 from warren_raft.types import METADATA_GROUP, Membership
+from warren_wire import errors
 
 HANGS, COMES = "n4", "n5"
 
@@ -25,6 +27,8 @@ class Groups:
         self.timers: list[Callable[[], None]] = []
         self.asked: list[str] = []
         self.behind = False
+        self.barriers: list[Callable[[object], None]] = []
+        self.replays = False
         self.loop = SimpleNamespace(
             now_ms=1000,
             call_soon=lambda call: None,
@@ -50,6 +54,7 @@ class Groups:
             on_members=[],
             on_nodes=[],
             when_seen_by=self.ask,
+            submit=self.submit,
             state=SimpleNamespace(
                 groups=queues, nodes={name: SimpleNamespace(forgetting=False) for name in names}
             ),
@@ -78,6 +83,13 @@ class Groups:
         self.added.append((group, change.node))
         self.learners[group][change.node] = 0
         return 50
+
+    def submit(self, command: object, done: Callable[[object], None]) -> None:
+        """Carry a barrier out, unless this node's definitions are behind."""
+        assert isinstance(command, Barrier)
+        self.barriers.append(done)
+        if not self.replays:
+            done(None)
 
     def ask(self, node: str, call: Callable[[int], None]) -> None:
         """Have the node say what it has applied of the definitions: all, unless it is behind."""
@@ -154,3 +166,19 @@ def test_a_node_wanted_again_is_asked_again() -> None:
     groups.reconciler._told_seen(COMES, 200)
     groups.tick(reconciler.RECONCILE_INTERVAL_MS)
     assert groups.added == [(2, COMES), (2, COMES)]
+
+
+def test_a_leader_adds_nobody_by_what_it_replays() -> None:
+    """It may have removed that node itself, before it was started again."""
+    groups = Groups()
+    groups.replays = True
+    groups.reconciler.look(2)
+    assert groups.added == [] and len(groups.barriers) == 1
+    groups.barriers[0](errors.Unavailable("no leader"))
+    groups.tick(reconciler.RECONCILE_INTERVAL_MS)
+    assert groups.added == [] and len(groups.barriers) == 2
+    groups.reconciler._led(2)  # of a later term: what was asked before it says nothing
+    groups.barriers[1](None)
+    assert groups.added == [] and len(groups.barriers) == 3
+    groups.barriers[2](None)
+    assert groups.added == [(2, COMES)]
