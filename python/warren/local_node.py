@@ -13,7 +13,7 @@ import msgspec
 
 from warren.errors import UsageError
 from warren.ports import ReservedPorts
-from warren.whole_file import write_whole
+from warren_wire.whole_file import write_whole
 
 STATE_FILE = "cluster.json"
 SECRET_FILE = "secret"

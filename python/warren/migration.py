@@ -20,8 +20,8 @@ import msgspec
 from warren.admin import Admin
 from warren.admin.shovels import MOVED_AT_ONCE, queue_to_queue, shovel_name
 from warren.errors import NotFound, UsageError
-from warren.whole_file import write_whole
 from warren_wire.admin.shovels import RUNNING, TERMINATED, ShovelInfo
+from warren_wire.whole_file import write_whole
 
 SHOVEL_PREFIX = "migrate "
 """Beginning of the names of a migration's shovels."""

@@ -12,6 +12,7 @@ import msgspec
 from warren_broker.access import requests
 from warren_broker.broker.boot_definitions import BootDefinitions
 from warren_broker.broker.importing import DefinitionImports, ImportingNode
+from warren_broker.cluster.backups import Backups
 from warren_broker.cluster.client.consumers import Consumers
 from warren_broker.cluster.client.dead_letters import DeadLetters
 from warren_broker.cluster.client.direct_replies import DirectReplies
@@ -103,10 +104,10 @@ class Broker:
         self.deletions = QueueDeletions(self.queues)
         self.reading = RemoteReads(cluster, self.definitions, timeout_ms)
         self.viewing = ViewReads(cluster, self.reading)
+        self.backups = Backups(cluster, self.definitions, timeout_ms)
         self.ids = Ids(settings.node)
         self.consuming = Consumers(self.queues, self.ids.consumer)
-        self.resource_alarms = ResourceAlarms(cluster)
-        self.replies = DirectReplies(cluster)
+        self.resource_alarms, self.replies = ResourceAlarms(cluster), DirectReplies(cluster)
         self.publishing = Publisher(self.queues, self.replies)
         self.events, self.log_exchange, self.firehose = self._node_messages(settings)
         self.history = History(self.queues, self.reading, self.publishing)

@@ -447,6 +447,55 @@ class HandOver(PeerMessage, frozen=True, array_like=True, tag="hand_over"):
     to: str
 
 
+class HoldGroup(Numbered, frozen=True, array_like=True, tag="hold_group"):
+    """Ask a member of a group to hold a snapshot of it, for a backup."""
+
+    group: int
+
+
+class GroupHeld(Numbered, frozen=True, array_like=True, tag="group_held"):
+    """Answer HoldGroup; see `backups.Held`. detail: why there is none; "": there is."""
+
+    hold: int = 0
+    index: int = 0
+    term: int = 0
+    time_ms: int = 0
+    members: tuple[str, ...] = ()
+    detail: str = ""
+
+
+class ReadHeld(Numbered, frozen=True, array_like=True, tag="read_held"):
+    """Ask for the next bytes of a part of what is held; see `HeldIs`."""
+
+    hold: int
+    part: str
+    position: int
+    offset: int
+
+
+class HeldIs(Numbered, frozen=True, array_like=True, tag="held"):
+    """Answer ReadHeld.
+
+    position, offset  where the next read begins
+    more              whether there is more
+    detail            why there are no bytes; "": there are, or nothing is left
+    gone              it is held no more, and another one is needed
+    """
+
+    data: bytes = b""
+    position: int = 0
+    offset: int = 0
+    more: bool = False
+    detail: str = ""
+    gone: bool = False
+
+
+class ReleaseHeld(PeerMessage, frozen=True, array_like=True, tag="release_held"):
+    """Report that what is held is not needed any more."""
+
+    hold: int
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _KINDS = (*PeerMessage.__subclasses__(), *Numbered.__subclasses__())
 _DECODER: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(

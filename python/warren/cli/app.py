@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from warren.cli import output
+from warren.cli.backups import backup
 from warren.cli.claims import claims
 from warren.cli.command_line import CommandLine
 from warren.cli.connections import connections
@@ -52,6 +53,7 @@ GROUPS = {
     "parameters": parameters,
     "global-parameters": global_parameters,
     "definitions": definitions,
+    "backup": backup,
     "federation": federation,
     "shovel": shovel,
 }

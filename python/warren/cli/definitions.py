@@ -12,8 +12,8 @@ from warren.admin import Admin
 from warren.cli import output
 from warren.cli.target import Json, Uri, connect
 from warren.errors import UsageError
-from warren.whole_file import write_whole
 from warren_wire.admin.definitions import ImportReport
+from warren_wire.whole_file import write_whole
 
 STANDARD = "-"
 

@@ -118,6 +118,7 @@ class Group:
                 (then nothing is due and it is set again), never after
     applied_ms  the stamp of that entry
     sending     its snapshot is being sent to a member: nothing is released
+    held        the number of snapshots of it that are held (`HeldSnapshots`): the same
     lost        an applied entry that cannot be read here and that no member has (`LostEntries`):
                 nothing is retained up to there; 0: none
     members     those for which the core was told whether they are suspected
@@ -139,6 +140,7 @@ class Group:
     touched: bool = False
     deleted: bool = False
     sending: bool = False
+    held: int = 0
     lost: Index = 0
     freed: int = 0
     reads: LinearizableReads = field(default_factory=LinearizableReads)
@@ -158,6 +160,11 @@ class Group:
         self.applied_ms = snapshot.time_ms if snapshot is not None else 0
         self.last_look = LastLook(self.applied)
         self.store.begun(self.retained_from)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether entries that a snapshot refers to are being read: no other one is taken."""
+        return self.sending or self.held > 0
 
     def position(self) -> LogPosition:
         """Return how far the log is."""

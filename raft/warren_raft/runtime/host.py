@@ -24,6 +24,7 @@ from warren_raft.runtime.config import Address, HostConfig
 from warren_raft.runtime.disk_backpressure import DiskBackpressure, report_full
 from warren_raft.runtime.group import Group, LogPosition, ReadDone
 from warren_raft.runtime.group_start import EarlyMessages, begin_group
+from warren_raft.runtime.held_snapshots import HeldSnapshot
 from warren_raft.runtime.loop import Loop, LoopStage, LoopTimer
 from warren_raft.runtime.net.codec import BadFrame
 from warren_raft.runtime.net.handshake import Hello
@@ -474,6 +475,14 @@ class Host:
     def read_data(self, group: GroupId, indexes: Iterable[Index]) -> Iterator[bytes | EntryDamaged]:
         """Yield the data of entries: see `GroupStore.read_data`; raises UnknownGroup at once."""
         return self._group(group).store.read_data(indexes)
+
+    def hold_snapshot(self, group: GroupId) -> HeldSnapshot | None:
+        """Hold the state as it is: see `SnapshotPolicy.hold`; raises UnknownGroup."""
+        return self._snapshot_policy.hold(self._group(group))
+
+    def release_snapshot(self, held: HeldSnapshot) -> None:
+        """Let what is held go; harmless when repeated."""
+        self._snapshot_policy.held.release(held)
 
     def entry(self, group: GroupId, index: Index, term: int) -> Entry | None:
         """Return the entry with that index and term, durable or not; None: it is not here."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from warren_raft.index_set import Indexes
 from warren_raft.runtime.config import HostConfig
 from warren_raft.runtime.group import Group
+from warren_raft.runtime.held_snapshots import HeldSnapshot, HeldSnapshots
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
@@ -44,7 +45,7 @@ def due_snapshot(group: Group, closed: bool, config: HostConfig) -> Snapshot | N
     look, held_log = group.last_look, group.store.log
     new = group.applied - look.applied
     few = new < max(config.snapshot_entries_min, look.live // LIVE_SHARE)
-    if group.volatile or group.sending or not new:
+    if group.volatile or group.pinned or not new:
         return None
     # 1. A batch of Spark is some dozens of entries, settled by one.  2. Without this a queue
     # that has given 400 MB to four batches keeps all of it, as ten entries are few.
@@ -90,7 +91,7 @@ def dead_bytes(group: Group) -> int:
     freed a hundred megabytes, and no more may come, because publishers are blocked.
     """
     look = group.last_look
-    if group.volatile or group.sending or group.applied == look.applied:
+    if group.volatile or group.pinned or group.applied == look.applied:
         return 0
     if group.node.membership_at(group.applied) is None:
         return 0
@@ -123,7 +124,7 @@ def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
 def take_now(group: Group) -> Snapshot | None:
     """Return a snapshot to replace one with a damaged file; None: not possible now."""
     members = group.node.membership_at(group.applied)
-    if group.volatile or group.sending or members is None:
+    if group.volatile or group.pinned or members is None:
         return None
     return take(group, group.machine.live_indexes(group.state), members)
 
@@ -156,7 +157,16 @@ class SnapshotPolicy:
     _bytes: int = 0
     _pressed: bool = False
     _batches_reclaimed: int = -1
+    held: HeldSnapshots = field(default_factory=HeldSnapshots)
     stopped: bool = False
+
+    def hold(self, group: Group) -> HeldSnapshot | None:
+        """Hold a snapshot of the present state; None: its members are not known here yet."""
+        members = group.node.membership_at(group.applied)
+        if group.volatile or members is None:
+            return None
+        live = group.machine.live_indexes(group.state)
+        return self.held.hold(group, take(group, live, members))
 
     def file_closed(self) -> None:
         """Look at the groups soon: a WAL file is complete."""
@@ -199,6 +209,7 @@ class SnapshotPolicy:
     def reclaim(self) -> None:
         """Free at once what can be freed: the disk is low on space. May be repeated."""
         self._pressed = True
+        self.held.release_all()
         self.store.space_is_low()
         self._ask()
 
@@ -270,7 +281,7 @@ class SnapshotPolicy:
             # meanwhile, and nothing is written after that.  3. Without another look the queue keeps
             # its space until something is.
             # Replayed by tests/raft/runtime/test_snapshot_policy.py
-            if group is not None and group.sending:
+            if group is not None and group.pinned:
                 self._put_off = True
             else:
                 self.applied.pop(number, None)

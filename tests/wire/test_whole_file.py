@@ -18,8 +18,8 @@ from tests.patience import PATIENCE_S
 from warren.cli.app import app
 from warren.errors import UsageError
 from warren.migration import Counts
-from warren.whole_file import write_whole
 from warren_wire.admin import definitions
+from warren_wire.whole_file import write_whole
 
 FULL_BYTES = 1 << 20
 """Files may have as much; what is written here has more."""

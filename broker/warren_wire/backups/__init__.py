@@ -1,0 +1,1 @@
+"""A backup on disk: what is in it, and where it is kept."""
