@@ -51,9 +51,12 @@ queue for years. With Python's default of 700 a third of a restart of 5,000 queu
 collecting."""
 
 
-COMMANDS = ("run", "check")
+COMMANDS = ("run", "check", "recover")
 USAGE = """warren-broker run --config FILE      run one node
-       warren-broker check --config FILE    say what would keep it from starting"""
+       warren-broker check --config FILE    say what would keep it from starting
+       warren-broker recover --as-only-member --config FILE [--yes NODE]
+                                            make a stopped node a cluster of its own, when most
+                                            nodes are lost for good"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,10 +72,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )
+    parser.add_argument("--as-only-member", action="store_true", help="recover: required")
+    parser.add_argument("--yes", metavar="NODE", help="recover: the node's name, not asked for")
     parser.add_argument("--version", action="version", version=f"warren {VERSION}")
     options = parser.parse_args(arguments)
     if options.command == "check":
         return check_only(options.config)
+    if options.command == "recover":
+        if not options.as_only_member:
+            parser.error("recover needs --as-only-member: see docs/lost-majority.md")
+        return recover_only(options.config, options.yes)
     return serve(options.config, options.log_level)
 
 
@@ -93,6 +102,25 @@ def check_only(file: Path | None) -> int:
     if not problems:
         print(f"{file or 'environment'}: node {settings.node} of cluster {settings.cluster}: ok")
     return EXIT_USAGE if problems else 0
+
+
+def recover_only(file: Path | None, confirmed: str | None) -> int:
+    """Make a stopped node the only one of its cluster; the exit code."""
+    from warren_broker.backup.recover import RecoveryRefused, recover
+
+    logs.set_up("WARNING")
+    try:
+        if confirmed is None and not sys.stdin.isatty():
+            raise RecoveryRefused("not on a terminal: give the node's name with --yes NODE")
+        return recover(config.load(file), confirmed, input)
+    except config.ConfigError as error:
+        print(f"warren: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except (RecoveryRefused, StorageError, OSError) as error:
+        print(f"warren: refused: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    finally:
+        logs.flush()
 
 
 def serve(file: Path | None, log_level: str) -> int:

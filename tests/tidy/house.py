@@ -38,6 +38,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.clients10": 4,
     "warren_broker.listeners": 4,
     "warren_broker.process": 4,
+    "warren_broker.backup": 4,
     "warren_broker.metrics": 5,
     "warren_broker.http": 5,
     "warren": 4,

@@ -30,6 +30,8 @@ from warren_wire.block.block import Block, BlockError
 
 log = logging.getLogger(__name__)
 HAND_OVER_WAIT_MS = 2_000
+LOST_MAJORITY_PAGE = "docs/lost-majority.md"
+"""What to do about one, for an operator."""
 """A leadership that is handed over on purpose waits no longer for what is under way."""
 
 MakeHost = Callable[[Observer, MessageHandler], Host]
@@ -383,7 +385,7 @@ class Cluster(Observer):
         members  names of nodes
         """
         if not members:  # of a cluster that this node has not joined
-            return "most nodes of the cluster are out of reach; start them, or try again"
+            return f"most nodes are out of reach; start them, or see {LOST_MAJORITY_PAGE}"
         clock = self.loop.clock
         epoch_ms = clock.epoch_ms() - clock.monotonic_ms()
         away = [
@@ -398,7 +400,7 @@ class Cluster(Observer):
             )
         said = f"{len(away)} of {len(members)} members are unreachable ({', '.join(away)})"
         if len(members) - len(away) < majority(len(members)):
-            return f"it has lost its majority: {said}; start them, or try again"
+            return f"it has lost its majority: {said}; start them, or see {LOST_MAJORITY_PAGE}"
         return f"{said}, and the others have no leader that this node knows; try again"
 
     def disk_full(self, full: bool) -> None:

@@ -274,10 +274,14 @@ class Definitions:
             (node,), index, lambda answers: call(index if node in answers else 0)
         )
 
+    def lost_majority(self) -> str:
+        """Return which nodes this one does not reach, see `Cluster.lost_majority`."""
+        return self._cluster.lost_majority(self.nodes())
+
     def _unavailable(self) -> errors.Unavailable:
         return errors.Unavailable(
             f"the metadata store did not answer within {self._timeouts.timeout_ms} ms: "
-            f"{self._cluster.lost_majority(self.nodes())}{self._cluster.remark}"
+            f"{self.lost_majority()}{self._cluster.remark}"
         )
 
     def _on_replied(self, node: str, message: messages.MetadataReplied, rest: memoryview) -> None:

@@ -68,8 +68,8 @@ class NodeLogins:
             text = (
                 f"this node is kept out of its cluster: {why}"
                 if why
-                else "this node has not joined its cluster's metadata yet: most nodes are out of "
-                "reach; start them, or try again"
+                else "this node has not joined its cluster's metadata yet: "
+                f"{self._definitions.lost_majority()}"
             )
             done(errors.Unavailable(text))
 

@@ -319,6 +319,14 @@ def _former(context: MetadataContext, queue: QueueRecord) -> tuple[str, ...]:
     return tuple(name for name in queue.leaving if name in nodes and not nodes[name].forgetting)
 
 
+def unregister(state: MetadataState, node: ClusterNode) -> None:
+    """Remove a node from the registry; remember its disk, to refuse it."""
+    del state.nodes[node.name]
+    state.removed[node.disk] = node.name
+    while len(state.removed) > REMOVED_KEPT_MAX:
+        del state.removed[next(iter(state.removed))]
+
+
 def remove_node(context: MetadataContext, command: RemoveNode) -> AnyReply:
     """Remove the node from the registry; remember its disk."""
     state = context.state
@@ -330,10 +338,7 @@ def remove_node(context: MetadataContext, command: RemoveNode) -> AnyReply:
         raise errors.PreconditionFailed(
             f"node '{command.node}' still has members of {len(carried)} queues; forget it first"
         )
-    del state.nodes[command.node]
-    state.removed[known.disk] = command.node
-    while len(state.removed) > REMOVED_KEPT_MAX:
-        del state.removed[next(iter(state.removed))]
+    unregister(state, known)
     end_life(context, command.node)
     context.changes.append(NodesChanged(left=command.node))
     return MetadataDone()

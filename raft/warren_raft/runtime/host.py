@@ -559,12 +559,20 @@ class Host:
 
     def judge(self, hello: Hello) -> str | None:
         """See TransportOwner."""
+        # 1. a is recovered alone from an older copy.  2. b returns, which knows more of a's disk.
+        # b's word is about another cluster, so it must not void what a has. And first of all a node
+        # that was removed is told so: it ends.
+        # Replayed by tests/live/test_recover.py
+        said = self._observer.judge_peer(hello)
+        other = self._bootstrap.judge(hello)
+        if other is not None:
+            return other
         outdated = self._write_marks.judge(hello)
         if outdated is not None:
             self._bootstrap.change(outdated=outdated)
             raise DirectoryOutdated(self.config.data_dir, outdated)
         self._peers.check_alone(hello)
-        return self._bootstrap.judge(hello) or self._observer.judge_peer(hello)
+        return said
 
     def on_met(self, hello: Hello, address: Address) -> None:
         """See TransportOwner."""

@@ -196,13 +196,10 @@ class RemoteReads:
     def _give_up(self, request: int) -> None:
         pending = self._take(request)
         assert pending is not None, request
-        pending.done(
-            ReadFailed(
-                f"no leader answered within {self._timeouts.timeout_ms} ms: most members of the "
-                "queue are out of reach; start them, or try again",
-                True,
-            )
-        )
+        client = self._cluster.client(pending.group)
+        away = self._cluster.lost_majority(client.members if client is not None else ())
+        text = f"no leader answered within {self._timeouts.timeout_ms} ms: {away}"
+        pending.done(ReadFailed(text, True))
 
     def _deleted(self, queue: QueueRecord) -> None:
         for request in list(self._of_group.get(queue.group, {})):

@@ -300,8 +300,7 @@ class NodeService:
     def _departure_refused(self, facts: GroupFacts | None, node: str) -> errors.Refusal | None:
         if facts is None:
             return errors.Unavailable(
-                "the metadata group has no leader: most nodes of the cluster are out of reach; "
-                "start them, or try again"
+                f"the metadata group has no leader: {self._definitions.lost_majority()}"
             )
         if _hears(facts, node):
             return self._still_running(node)

@@ -219,8 +219,8 @@ class MemberService:
 
     def _leaderless(self, queue: QueueRecord) -> errors.Unavailable:
         return errors.Unavailable(
-            f"{_name(queue)} has no leader: a change of its members needs most of them, "
-            f"{', '.join(queue.nodes)}; start them, or try again"
+            f"{_name(queue)} has no leader, and a change of its members needs most of them: "
+            f"{self._cluster.lost_majority(queue.nodes)}"
         )
 
     def _removal_refused(

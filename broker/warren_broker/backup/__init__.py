@@ -1,0 +1,1 @@
+"""Copies of a cluster: made, restored, and a cluster made of what is left of one."""

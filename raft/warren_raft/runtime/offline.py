@@ -1,0 +1,168 @@
+"""The logs of a node that does not run: rewritten for another cluster.
+
+The directory is locked, as by a running node, and written by the same classes. Nothing here is
+undone by a crash, and each operation may be repeated: see the caller for their order.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Self
+
+from msgspec.structs import replace
+
+from warren_raft.core.membership import decode, encode
+from warren_raft.machine import Machine, Meta, State
+from warren_raft.runtime import log_identity
+from warren_raft.runtime.group_start import known_members
+from warren_raft.storage import rewrite
+from warren_raft.storage.files import Files
+from warren_raft.storage.identity import draw_disk
+from warren_raft.storage.log_store import LogCallbacks, LogStore
+from warren_raft.storage.opened_log import open_log
+from warren_raft.storage.snapshot import Snapshot
+from warren_raft.types import (
+    Entry,
+    EntryKind,
+    GroupId,
+    HardState,
+    Membership,
+    NodeId,
+    Term,
+)
+
+CHUNK_BYTES = 16 << 20
+"""Entries that are read, or written, at once."""
+FILE_BYTES = 64 << 20
+MEMTABLE_BYTES = 64 << 20
+
+
+class OfflineLogs:
+    """The logs of one directory, open while no process serves them; `with` closes them."""
+
+    def __init__(
+        self,
+        files: Files,
+        path: Path,
+        cluster: str,
+        node: NodeId,
+        draw: Callable[[], int] = draw_disk,
+    ) -> None:
+        """Lock the directory and read its log; raises StorageError, also for damage.
+
+        draw  draws the disk id of a new directory
+        """
+        opened = open_log(files, path, cluster, node, MEMTABLE_BYTES, draw)
+        self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.node = node
+        self.store = LogStore(
+            opened,
+            self._posted.put,
+            FILE_BYTES,
+            LogCallbacks(full=_refuse, closed=lambda: None, damaged=lambda damage: False),
+            recycle=False,
+        )
+        self.directory = self.store.directory
+        self.groups = self.store.groups
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.store.close()
+
+    def sync(self) -> None:
+        """Return when everything added so far is on disk; raises OSError without space."""
+        done: list[bool] = []
+        self.store.wal.submit(lambda: done.append(True))
+        while not done:
+            self._posted.get()()
+
+    # ------------------------------------------------------------ reading
+
+    def members(self, group: GroupId) -> Membership:
+        """Return the members of a group as its newest entry here has them, committed or not."""
+        store = self.groups[group]
+        found = [data for _, data in store.configs() if data is not None]
+        if found:
+            return decode(found[-1])
+        if store.snapshot is not None:
+            return known_members(store.snapshot, store.snapshot.machine_version)
+        return log_identity.decode(group, store.created).membership(self.node)
+
+    def replay(self, group: GroupId, machine: Machine[State]) -> State:
+        """Return the machine's state after every entry that is here, committed or not."""
+        store = self.groups[group]
+        snapshot, index = store.snapshot, store.snapshot_index
+        if snapshot is not None:
+            known_members(snapshot, machine.version)
+        state = machine.init() if snapshot is None else machine.restore(snapshot.state)
+        while index < store.last_index():
+            for entry in store.entries(index + 1, store.last_index(), CHUNK_BYTES):
+                index = entry.index
+                if entry.kind is EntryKind.COMMAND:
+                    machine.apply(Meta(index, entry.term, entry.time_ms), entry.data, state)
+        return state
+
+    def next_term(self, group: GroupId) -> Term:
+        """Return a term in which no member known here has voted or led."""
+        store = self.groups[group]
+        return max(store.hard_state.term, store.term(store.last_index())) + 1
+
+    def alone(self, group: GroupId) -> Membership:
+        """Return the members of a group of which this node's is the only one."""
+        member = log_identity.decode(group, self.groups[group].created).member
+        return Membership((self.node,), (), ((self.node, member),) if member else ())
+
+    # ------------------------------------------------------------ writing
+
+    def make_only_member(self, group: GroupId) -> None:
+        """Append a CONFIG with this node alone, as if it led a term of its own; `sync` follows.
+
+        What the log holds becomes committed when the node starts: no other node decides any more.
+        """
+        store, term = self.groups[group], self.next_term(group)
+        index, time_ms = store.last_index() + 1, store.last_time_ms() or 0
+        data = encode(self.alone(group))
+        store.append(
+            HardState(term, self.node), [Entry(index, term, EntryKind.CONFIG, time_ms, data)]
+        )
+
+    def create(self, group: GroupId, voters: tuple[NodeId, ...]) -> None:
+        """Create the log of a founder of a group with those voters."""
+        self.store.create(group, log_identity.encode(log_identity.Birth(voters)))
+
+    def install(self, snapshot: Snapshot, entries: Iterable[Entry]) -> None:
+        """Replace a group's log by a snapshot, as a member does that receives one.
+
+        entries  those that it refers to, ascending
+        raises   ValueError when they are others
+        """
+        store = self.groups[snapshot.group]
+        store.begin_incoming()
+        size = 0
+        for entry in entries:
+            store.receive(entry)
+            size += len(entry.data)
+            if size >= CHUNK_BYTES:
+                self.sync()
+                size = 0
+        # The term first: a start refuses a log with a later term than its votes.
+        if store.hard_state.term < snapshot.term:
+            store.append(HardState(snapshot.term), ())
+        self.sync()
+        own = replace(snapshot, born=store.born, base=store.voided(snapshot))
+        places = store.incoming_places(own, 0)
+        if places is None:
+            raise ValueError(f"group {own.group}: these are not the entries that {own.index} needs")
+        rewrite.write_snapshots(self.store.files, self.directory.snapshots, [own])
+        store.install(own, places)
+        store.end_incoming()
+        self.sync()
+
+
+def _refuse(error: OSError | None) -> None:
+    if error is not None:
+        raise error
