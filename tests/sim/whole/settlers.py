@@ -169,7 +169,10 @@ class Settler(Reader):
             self.epoch = None
 
     def close(self, source: Book, target: Book) -> None:
-        """Check that each claim was either given back or published, and published once."""
+        """Check that each claim was either given back or published, and published once.
+
+        What was given back came again, or it was given up after it had been taken: it expired.
+        """
         bodies = self.world.checkers.bodies
         for name, runs in source.claims.items():
             if name[0] != self.name or not runs:
@@ -185,7 +188,8 @@ class Settler(Reader):
                 if claim == name[1] and self.bodies(claim, run, 1)[0] in target.seen
             ]
             if any(
-                source.delivered.get(body, -1) > acquired or source.claimed[body][0] != name
+                max(source.delivered.get(body, -1), source.given_up.get(body, -1)) > acquired
+                or source.claimed[body][0] != name
                 for body, acquired in named
             ):
                 ends.append("given back")
