@@ -471,14 +471,12 @@ def a_read_does_not_wait_for_its_index() -> list[Replacement]:
     return [(LinearizableReads, "confirmed", confirmed)]
 
 
-def a_node_is_added_that_may_still_delete_its_log() -> list[Replacement]:
-    """A leader adds a node before it knows that it is wanted again."""
-    return [(Reconciler, "_knows", lambda self, node, group: True)]
-
-
-def a_leader_adds_members_by_definitions_that_it_replays() -> list[Replacement]:
-    """A leader adds a node that it wants by older definitions than its leadership."""
-    return [(Reconciler, "_is_current", lambda self, group: True)]
+def a_node_is_added_at_once() -> list[Replacement]:
+    """A leader adds a node that may still delete its log, by definitions that either replays."""
+    return [
+        (Reconciler, "_knows", lambda self, node, group: True),
+        (Reconciler, "_is_current", lambda self, group: True),
+    ]
 
 
 PLANTS = (
@@ -505,8 +503,7 @@ PLANTS = (
         a_file_of_what_is_being_received_is_retired,
         an_empty_disk_begins_as_a_founder,
         a_member_goes_before_it_was_let_go,
-        a_node_is_added_that_may_still_delete_its_log,
-        a_leader_adds_members_by_definitions_that_it_replays,
+        a_node_is_added_at_once,
         files_removed_before_the_manifest,
         received_entries_not_synced,
         applied_again_after_a_restart,
