@@ -19,8 +19,6 @@ NUMBER = struct.Struct(">Q")
 class Count:
     """A machine that counts."""
 
-    version = 1
-
     def init(self) -> list[int]:
         """Return the count 0."""
         return [0]
@@ -37,6 +35,9 @@ class Count:
     def snapshot(self, state: list[int]) -> bytes:
         """Return the encoded count."""
         return NUMBER.pack(state[0])
+
+    def form(self, state: object) -> int:
+        return 1
 
     def restore(self, data: bytes) -> list[int]:
         """Decode a snapshot."""

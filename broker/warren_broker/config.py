@@ -384,6 +384,11 @@ class NodeConfig(SettingsTable):
         description="file or directory of definitions that the cluster gets before it serves "
         "clients",
     )
+    finish_upgrade: Literal["automatic", "by-operator"] = Field(
+        "automatic",
+        description="when the cluster uses what a new release brings: as soon as every node has "
+        "it, or when `warren cluster finish-upgrade` says so. Until then nodes can go back",
+    )
     definitions: DefinitionSettings = DefinitionSettings()
     listen: Listen = Listen()
     tls: Tls = Tls()

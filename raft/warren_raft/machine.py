@@ -42,11 +42,11 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 class Machine(Protocol, Generic[State]):
     """A function of (meta, command, state); see docs/raft.md.
 
-    `apply` changes the state it is given and nothing else, never raises (a refused command is a
-    reply, an unknown one a no-op on every member), and depends on nothing but its arguments.
+    `apply` changes the state it is given and nothing else, and depends on nothing but its
+    arguments. It raises nothing (a refused command is a reply, bytes that are none are a no-op on
+    every member) but VersionNeeded, for a command of a version that this program has not: another
+    member may carry it out, so that skipping it would make the states differ.
     """
-
-    version: int
 
     def init(self) -> State:
         """Return the state before the first entry."""
@@ -56,6 +56,12 @@ class Machine(Protocol, Generic[State]):
 
     def leader_effects(self, state: State) -> tuple[Any, ...]:
         """Return the effects of a new leader, once it has applied its term's first entry."""
+
+    def form(self, state: State) -> int:
+        """Return the version in the form of which `snapshot` gives that state.
+
+        It is that of the newest command applied, not of this program: every member reads that.
+        """
 
     def snapshot(self, state: State) -> bytes:
         """Return the state as bytes; equal states give equal bytes (this is the digest's input)."""

@@ -90,7 +90,7 @@ def families(per_object: bool) -> set[str]:
     """The names of all families of a scrape."""
     at = LogPosition(1, 2, 3, 4, 5)
     counted = CountedQueue("/", "q", (0,) * len(COUNTED))
-    reading = NodeReading("a", "c", {}, 0, 0, (), {}, 0, 0, definitions=at)
+    reading = NodeReading("a", "c", 1, {}, 0, 0, (), {}, 0, 0, definitions=at)
     reading.queues.append(QueueReading("/", "q", "quorum", at, NO_COUNTS))
     reading.counted.append(counted)
     process = ProcessReading(0, 0, 0, 0, [], None, {})

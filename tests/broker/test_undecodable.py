@@ -25,6 +25,7 @@ from warren_raft.runtime.net import codec
 from warren_raft.storage import manifest, snapshot
 from warren_raft.storage.format import Damaged
 from warren_raft.storage.framed_file import seal
+from warren_raft.versions import NEWEST
 from warren_wire import errors as broker_errors
 from warren_wire.admin import exchanges as bindings
 from warren_wire.amqp10 import viewed
@@ -84,7 +85,7 @@ CASES: dict[str, Case] = {
     "submission": (
         lambda data: queue_codec.decode_submission(headed(data)),
         queue_codec.MalformedEntry,
-        commands.Submission(1, TEXT, 1, (), commands.VERSION),
+        commands.Submission(1, TEXT, 1, (), NEWEST),
     ),
     "view": (
         lambda data: viewed.decode_view(memoryview(view(data))),

@@ -32,6 +32,7 @@ from warren_raft.storage.entry_index import Rows
 from warren_raft.storage.format import Damaged
 from warren_raft.storage.framed_file import SEAL_HEADER_BYTES
 from warren_raft.types import EntryKind
+from warren_raft.versions import NEWEST, OWN
 from warren_wire.amqp10 import fetched, viewed
 from warren_wire.checksum import crc32
 from warren_wire.queue_values.config import QueueConfig
@@ -182,7 +183,7 @@ def peers_seeds() -> Iterator[bytes]:
             [b"".join(peer_messages.encode(one, b"blob")) for one in asked],
             [view + b"block", view],
             [fetched.encode_section_head(len(pieces)) + pieces],
-            [msgspec.msgpack.encode(handshake.Hello(codec.PROTOCOL, "c", "a", 7, b"n" * 32))],
+            [msgspec.msgpack.encode(handshake.Hello(OWN, "c", "a", 7, b"n" * 32))],
             [msgspec.msgpack.encode(handshake.Proof(b"m" * 32))],
         ]
     )
@@ -288,7 +289,7 @@ def files_seeds() -> Iterator[bytes]:
         segment.SegmentName(1, 2, 0), False, 99, SALT, ((1, (1, 1), rows),)
     )
     row = manifest.GroupRow(1, (1, 1), b"created", 1, "a", 5, 5)
-    config = commands.Submission(1, "a", 1, (commands.Enqueue(), commands.Stat()), commands.VERSION)
+    config = commands.Submission(1, "a", 1, (commands.Enqueue(), commands.Stat()), NEWEST)
     declared = (metadata_commands.AddVhost(Vhost("v")),)
     return _numbered(
         [
@@ -308,7 +309,7 @@ def files_seeds() -> Iterator[bytes]:
                 queue_codec.encode_submission(config, b"block"),
                 queue_codec.encode_submission(config),
             ],
-            [metadata_codec.encode_submission(1, "a", 1, declared)],
+            [metadata_codec.encode_submission(1, "a", 1, declared, NEWEST)],
         ]
     )
 
@@ -347,7 +348,9 @@ def states_seeds() -> Iterator[bytes]:
     yield b"\1" + machine.snapshot(state)
     first = metadata_commands.Bootstrap(Vhost("/"), user)
     more = metadata_commands.AddVhost(Vhost("v"))
-    machine.apply(Meta(1, 1, 1), metadata_codec.encode_submission(1, "a", 1, (first, more)), state)
+    machine.apply(
+        Meta(1, 1, 1), metadata_codec.encode_submission(1, "a", 1, (first, more), NEWEST), state
+    )
     yield b"\1" + machine.snapshot(state)
 
 

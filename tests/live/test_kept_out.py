@@ -24,8 +24,8 @@ from warren_raft.runtime.net.handshake import HandshakeRefused
 
 pytestmark = pytest.mark.live
 REASON = (
-    "node 'node-0' speaks peer protocol 4, node 'node-1' speaks 3; run versions that have one in "
-    "common"
+    "node 'node-0' has version 4, node 'node-1' has version 3; run releases that have one in "
+    "common: upgrade through each release between them"
 )
 KEPT_OUT = f"this node is kept out of its cluster: node-1: refused by the peer: {REASON}"
 

@@ -27,8 +27,6 @@ NOTHING = Applied()
 class Counting:
     """The state counts commands."""
 
-    version = 1
-
     def init(self) -> list[int]:
         return [0]
 
@@ -41,6 +39,9 @@ class Counting:
 
     def snapshot(self, state: list[int]) -> bytes:
         return str(state[0]).encode()
+
+    def form(self, state: object) -> int:
+        return 1
 
     def restore(self, data: bytes) -> list[int]:
         return [int(data)]

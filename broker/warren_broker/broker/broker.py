@@ -46,6 +46,7 @@ from warren_broker.cluster.membership.reconciler import Reconciler
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
+from warren_broker.cluster.membership.version_raiser import VersionRaiser
 from warren_broker.cluster.queue_deletions import QueueDeletions
 from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.resource_alarms import ResourceAlarms
@@ -146,6 +147,9 @@ class Broker:
             self.placement,
             self.maintenance,
             self.resource_alarms,
+            VersionRaiser(
+                self.cluster, self.definitions, self.settings.finish_upgrade == "automatic"
+            ),
         )
         return MemberService(
             self.cluster,

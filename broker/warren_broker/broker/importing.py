@@ -25,6 +25,7 @@ from warren_machines.metadata.codec import encode_submission
 from warren_machines.metadata.commands import DeclareQueue, ImportDefinitions
 from warren_machines.metadata.policy_index import PolicyIndex
 from warren_machines.steps import Steps, Work
+from warren_raft.versions import NEWEST
 from warren_wire import errors
 from warren_wire.arguments import QueueDeclaration, QueueDefaults
 
@@ -109,7 +110,7 @@ class DefinitionImports:
         forever        see `Definitions.submit`
         """
         command = ImportDefinitions(checked.commands, source, first)
-        size = len(encode_submission(0, "", 0, (command,)))
+        size = len(encode_submission(0, "", 0, (command,), NEWEST))
         if size > ENTRY_BYTES_MAX:
             done(
                 errors.InvalidArgument(

@@ -44,7 +44,7 @@ from warren_machines.routing.topology import Topology
 from warren_raft.errors import NotLeader
 from warren_raft.machine import Applied, GroupSpec, Meta
 from warren_raft.runtime.bootstrap import BootstrapPlan
-from warren_raft.runtime.host import UnknownGroup
+from warren_raft.runtime.host import Host, UnknownGroup
 from warren_raft.runtime.loop import LoopStage
 from warren_raft.types import METADATA_GROUP
 from warren_wire import errors
@@ -90,7 +90,7 @@ class Definitions:
         self._cluster = cluster
         self._timeouts = RequestTimeouts(cluster.loop, timeout_ms)
         self._bootstrap = bootstrap
-        self._machine = MetadataMachine()
+        self._machine = MetadataMachine(cluster.host.versions.newest)
         self._state = self._machine.init()
         self._arrived: deque[tuple[int, Done, Any]] = deque()
         self._begun = False
@@ -140,9 +140,10 @@ class Definitions:
         self._load = load
         host = self._cluster.host
         node, boot_id = host.node_id, host.boot_id
-        uplink = metadata_uplink(boot_id, node, self._cluster.in_flight)
+        uplink = metadata_uplink(host, self._cluster.in_flight)
         self._cluster.open_client(METADATA_GROUP, peers, uplink)
-        self._say_started(commands.NodeStarted(node, boot_id, host.disk, address, ports))
+        versions = host.versions
+        self._say_started(commands.NodeStarted(node, boot_id, host.disk, address, ports, versions))
         host.formation(self._formed)
 
     def _formed(self, formation: BootstrapPlan) -> None:
@@ -310,6 +311,7 @@ class Definitions:
                 if node is not None:
                     answer = messages.MetadataReplied(meta.index, encode_reply(reply))
                     self._cluster.host.send(node, messages.encode(answer))
+        self._cluster.host.raise_version(self.state.version)
         told = self.on_event if leading and self.ready else ()
         for effect in applied.effects:
             if not isinstance(effect, DefinitionEvent):
@@ -342,10 +344,12 @@ class Definitions:
         # sent a snapshot, which has an ann.  3. What was open as the first ann would continue as
         # the second. A user's password hash has a salt of its own, so equal ones are of one user. A
         # new password gives another hash, too: it cannot be told from a new user here.
-        before, after = self._state.users, self.state.users
-        for name in sorted(before.keys() & after.keys()):
-            if before[name].password_hash != after[name].password_hash:
+        before, after = self._state.users, self.state
+        users = after.users
+        for name in sorted(before.keys() & users.keys()):
+            if before[name].password_hash != users[name].password_hash:
                 self._gone_users[name] = None
+        self._cluster.host.raise_version(after.version)
         self._all_dirty = True
         self._nodes_changed[""] = None
         self._cluster.effects.definitions_replaced()
@@ -370,7 +374,9 @@ class Definitions:
         )
         host = self._cluster.host
         try:
-            host.propose(METADATA_GROUP, encode_submission(0, host.node_id, 0, (command,)))
+            host.propose(
+                METADATA_GROUP, encode_submission(0, host.node_id, 0, (command,), host.version)
+            )
         except (NotLeader, UnknownGroup):
             return  # the next leader does it
 
@@ -557,7 +563,7 @@ class Definitions:
         return "quorum" if found.arguments.get("x-queue-type") == "quorum" else "classic"
 
 
-def metadata_uplink(boot_id: int, node: str, in_flight: InFlight) -> Uplink:
+def metadata_uplink(host: Host, in_flight: InFlight) -> Uplink:
     """Return the uplink of an incarnation's submissions to the metadata group.
 
     It never has more commands unanswered than the group remembers replies for. 1. Two submissions
@@ -565,8 +571,11 @@ def metadata_uplink(boot_id: int, node: str, in_flight: InFlight) -> Uplink:
     3. Sent again, the first one is known to have been applied, but its answers are forgotten.
     """
     submissions = min(SUBMISSIONS_MAX, REPLIES_KEPT_MAX)
+    boot_id, node = host.boot_id, host.node_id
     return Uplink(
-        lambda seq, given, block, answered: encode_submission(boot_id, node, seq, given),
+        lambda seq, given, block, answered: encode_submission(
+            boot_id, node, seq, given, host.version
+        ),
         _no_blocks,
         None,
         in_flight,

@@ -22,6 +22,7 @@ from warren_machines.queue.commands import (
 from warren_machines.queue.effects import ActiveIs, CancelConsumer
 from warren_raft.errors import PeerError
 from warren_raft.types import MemberState
+from warren_raft.versions import FIRST, Versions
 from warren_wire.admin.connections import ConnectionInfo, ConsumerInfo
 from warren_wire.admin.overview import NodeTotals
 from warren_wire.admin.shovels import ShovelInfo
@@ -391,12 +392,14 @@ class Join(PeerMessage, frozen=True, array_like=True, tag="join"):
     """Ask to join the cluster, from a node that does not know the definitions yet.
 
     passed_on  forwarded by a node that does not lead the metadata group
+    versions   that its program has
     """
 
     node: str
     disk: int
     address: str
     passed_on: bool = False
+    versions: Versions = FIRST
 
 
 class AskMembers(Numbered, frozen=True, array_like=True, tag="ask_members"):

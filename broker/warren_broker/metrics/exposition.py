@@ -237,6 +237,8 @@ class _Readings(Collector):
             ("alarms_free_disk_space_watermark", "1: disk alarm", "disk" in reading.alarms),
         ):
             yield GaugeMetricFamily(PREFIX + name, said, value=int(value))
+        said = "Version of what the nodes write and send, see docs/upgrade.md"
+        yield GaugeMetricFamily("warren_cluster_version", said, value=reading.version)
         memory = GaugeMetricFamily(
             "warren_allocator_bytes", "What the C library's allocator holds", labels=["part"]
         )

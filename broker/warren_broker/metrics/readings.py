@@ -47,6 +47,7 @@ class CountedQueue(NamedTuple):
 class NodeReading:
     """What the loop's thread knows of the node.
 
+    version    of the cluster (`warren_raft.versions`)
     transfers  shovels and federation links of this node by (family, status)
     damaged    entries of the log that are unreadable here and not repaired yet
     repaired   those that other members have sent, since the start
@@ -57,6 +58,7 @@ class NodeReading:
 
     node: str
     cluster: str
+    version: int
     counters: dict[tuple[str, Labels], int]
     connections: int
     channels: int
@@ -103,6 +105,7 @@ class Gathering:
         reading = NodeReading(
             broker.settings.node,
             cluster_name(broker.definitions.state, broker.settings.cluster),
+            broker.definitions.state.version,
             broker.cluster.counters.read(),
             connections,
             channels,

@@ -7,12 +7,13 @@ from typing import Final
 import msgspec
 
 from warren_machines.metadata.commands import (
-    VERSION,
     AnyCommand,
     MetadataSubmission,
     MetadataSubmissionReply,
 )
 from warren_machines.queue.commands import UplinkId
+from warren_machines.submission_version import check_undecodable, check_version
+from warren_raft.versions import NEWEST
 from warren_wire.undecodable import UNDECODABLE
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -25,18 +26,21 @@ class MalformedMetadata(ValueError):
 
 
 def encode_submission(
-    uplink: UplinkId, node: str, seq: int, commands: tuple[AnyCommand, ...]
+    uplink: UplinkId, node: str, seq: int, commands: tuple[AnyCommand, ...], version: int
 ) -> bytes:
     """Encode an entry of the metadata group's log."""
-    return _ENCODER.encode(MetadataSubmission(uplink, node, seq, commands, VERSION))
+    return _ENCODER.encode(MetadataSubmission(uplink, node, seq, commands, version))
 
 
-def decode_submission(data: bytes | memoryview) -> MetadataSubmission:
-    """Decode an entry; raises MalformedMetadata."""
+def decode_submission(data: bytes | memoryview, newest: int = NEWEST) -> MetadataSubmission:
+    """Decode an entry; raises MalformedMetadata, or VersionNeeded for one of a later version."""
     try:
-        return _SUBMISSIONS.decode(data)
+        submission = _SUBMISSIONS.decode(data)
     except UNDECODABLE as error:
+        check_undecodable(data, newest)
         raise MalformedMetadata(f"entry of {len(data)} bytes: {error}") from error
+    check_version(submission.version, newest)
+    return submission
 
 
 def encode_reply(reply: MetadataSubmissionReply) -> bytes:

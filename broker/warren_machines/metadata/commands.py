@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -27,11 +27,9 @@ from warren_machines.metadata.records import (
     Vhost,
 )
 from warren_machines.queue.commands import UplinkId
+from warren_raft.versions import FIRST, Versions
 from warren_wire import errors
 from warren_wire.queue_values.config import QueueConfig
-
-VERSION: Final = 1
-"""The version of the machine: of what it does with a submission, and of a submission's bytes."""
 
 
 class MetadataCommand(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -53,6 +51,7 @@ class NodeStarted(MetadataCommand, frozen=True, array_like=True, tag="node_start
     disk      id of its data directory
     address   where its peers reach it
     ports     on which it listens for clients
+    versions  that its program has
     """
 
     node: str
@@ -60,6 +59,7 @@ class NodeStarted(MetadataCommand, frozen=True, array_like=True, tag="node_start
     disk: int
     address: str
     ports: tuple[int, ...] = ()
+    versions: Versions = FIRST
 
 
 class JoinNode(MetadataCommand, frozen=True, array_like=True, tag="join_node"):
@@ -68,6 +68,13 @@ class JoinNode(MetadataCommand, frozen=True, array_like=True, tag="join_node"):
     node: str
     disk: int
     address: str
+    versions: Versions = FIRST
+
+
+class RaiseVersion(MetadataCommand, frozen=True, array_like=True, tag="raise_version"):
+    """Raise the cluster's version, if every node has it; a lower one changes nothing."""
+
+    version: int
 
 
 class SetDrained(MetadataCommand, frozen=True, array_like=True, tag="set_drained"):
@@ -352,7 +359,7 @@ class MetadataSubmission(msgspec.Struct, frozen=True, array_like=True):
 
     uplink  of the node; 0: not counted, not de-duplicated (the leader's own, an operator's tool)
     seq     1, 2, 3 … per uplink; a repeat is answered as the first time, a gap is refused
-    version  of the machine of the process that submits: the state changes as that version has it
+    version  of the cluster, as the process that submits knew it: applied as in that version
     """
 
     uplink: UplinkId

@@ -1,6 +1,7 @@
 """The metadata state as bytes: equal states give equal bytes.
 
-The layout of everything in it is replicated state: see `records`.
+The layout of everything in it is replicated state (see `records`), in the form of the cluster's
+version, which it begins with.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from warren_machines.metadata.commands import AnyReply
 from warren_machines.metadata.state import MetadataState, Scope, UplinkState
 from warren_machines.queue.commands import Incarnation, UplinkId
 
-FORMAT: Final = 1
-
 
 class UplinkImage(msgspec.Struct, frozen=True, array_like=True):
     """An `UplinkState`."""
@@ -30,7 +29,7 @@ class UplinkImage(msgspec.Struct, frozen=True, array_like=True):
 class Image(msgspec.Struct, frozen=True, array_like=True):
     """A `MetadataState`, every part sorted; queues in the order of their groups."""
 
-    format: int
+    version: int
     bootstrapped: bool
     last_group: int
     vhosts: tuple[records.Vhost, ...]
@@ -59,7 +58,7 @@ def to_bytes(state: MetadataState) -> bytes:
     scopes = [state.scopes[name] for name in sorted(state.scopes)]
     return _ENCODER.encode(
         Image(
-            format=FORMAT,
+            version=state.version,
             bootstrapped=state.bootstrapped,
             last_group=state.last_group,
             vhosts=tuple(scope.vhost for scope in scopes),
@@ -105,10 +104,8 @@ def to_bytes(state: MetadataState) -> bytes:
 
 
 def from_bytes(data: bytes) -> MetadataState:
-    """Decode a state; raises ValueError (unknown format) or msgspec.MsgspecError."""
+    """Decode a state; raises msgspec.MsgspecError."""
     image = _DECODER.decode(data)
-    if image.format != FORMAT:
-        raise ValueError(f"metadata snapshot of format {image.format}; this version reads {FORMAT}")
     state = MetadataState(image.bootstrapped, image.last_group)
     for vhost in image.vhosts:
         state.scopes[vhost.name] = Scope(vhost)
@@ -137,5 +134,6 @@ def from_bytes(data: bytes) -> MetadataState:
         else:
             state.global_parameters[parameter.name] = parameter
     state.loaded = image.loaded
+    state.version = image.version
     state.check()
     return state

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from warren_machines.metadata import (
+    cluster_version,
     commands,
     exchanges,
     image,
@@ -23,6 +24,7 @@ from warren_machines.metadata.node_registry import begin_life, is_retired
 from warren_machines.metadata.state import MetadataState
 from warren_raft.machine import Applied, Meta
 from warren_raft.types import Index
+from warren_raft.versions import NEWEST
 from warren_wire.errors import Refusal
 
 
@@ -50,6 +52,7 @@ HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
     commands.DeleteQueue: queues.delete_queue,
     commands.OwnerGone: queues.owner_gone,
     commands.JoinNode: node_registry.join_node,
+    commands.RaiseVersion: cluster_version.raise_version,
     commands.SetDrained: node_registry.set_drained,
     commands.ForgetNode: node_registry.forget_node,
     commands.RemoveNode: node_registry.remove_node,
@@ -68,11 +71,13 @@ class MetadataMachine:
     """The metadata state machine; see `metadata.commands` and `metadata.changes`.
 
     A handler checks everything before it changes anything, so a refused command has changed
-    nothing.
+    nothing. A change of what a submission does is a new version of the cluster, and what older ones
+    do stays.
     """
 
-    version = commands.VERSION
-    """A change of what a submission does gets a new number, and what older ones do stays."""
+    def __init__(self, newest: int = NEWEST) -> None:
+        """newest: the version that it has; others are for tests."""
+        self.newest = newest
 
     def init(self) -> MetadataState:
         """Return an empty state; the first leader proposes `Bootstrap`."""
@@ -81,7 +86,7 @@ class MetadataMachine:
     def apply(self, meta: Meta, command: bytes, state: MetadataState) -> Applied:
         """Apply one submission; the reply is a MetadataSubmissionReply, effects are `Change`s."""
         try:
-            submission = decode_submission(command)
+            submission = decode_submission(command, self.newest)
         except MalformedMetadata:
             return Applied()
         context = MetadataContext(meta, state, submission.uplink, submission.node)
@@ -116,6 +121,10 @@ class MetadataMachine:
     def leader_effects(self, state: MetadataState) -> tuple[Any, ...]:
         """Return none: a leader sees in the state whether to propose `Bootstrap`."""
         return ()
+
+    def form(self, state: MetadataState) -> int:
+        """Return the cluster's version: the raise is in the log before what follows from it."""
+        return state.version
 
     def snapshot(self, state: MetadataState) -> bytes:
         """Encode the whole state."""

@@ -9,6 +9,7 @@ from warren_machines.metadata.changes import (
     NodesChanged,
     QueueChanged,
 )
+from warren_machines.metadata.cluster_version import check_fits
 from warren_machines.metadata.commands import (
     AnyReply,
     ChangeMembers,
@@ -33,6 +34,7 @@ from warren_machines.metadata.state import (
 )
 from warren_machines.queue.commands import Incarnation, UplinkId
 from warren_raft.types import Index
+from warren_raft.versions import Versions
 from warren_wire import errors
 
 
@@ -181,13 +183,14 @@ def node_started(context: MetadataContext, command: NodeStarted) -> AnyReply:
     gone = begin_life(context, command.node, command.uplink)
     # A late repeat from an older incarnation must not restore the old address.
     if context.state.lives.get(command.node) == command.uplink:
-        register(context, command.node, command.disk, command.address, command.ports)
+        where = command.disk, command.address, command.versions
+        register(context, command.node, *where, command.ports)
     return Deleted(tuple(gone))
 
 
 def join_node(context: MetadataContext, command: JoinNode) -> AnyReply:
     """Register a new node, so that the leader sends it what it needs to take part."""
-    register(context, command.node, command.disk, command.address)
+    register(context, command.node, command.disk, command.address, command.versions)
     return MetadataDone()
 
 
@@ -196,9 +199,12 @@ def register(
     name: str,
     disk: int,
     address: str,
+    versions: Versions,
     started: tuple[int, ...] | None = None,
 ) -> None:
     """Register the node with that disk and address; refuse the disk of a removed node.
+
+    Refused as well is a program without the cluster's version.
 
     started  it has just started, and listens for clients on these ports: that ends maintenance, as
              in RabbitMQ
@@ -207,6 +213,7 @@ def register(
     disk start again, empty (`_renew`). The first disk of a name: see `_since_group`.
     """
     state = context.state
+    check_fits(state, name, versions)
     if disk in state.removed:
         raise errors.NotAllowed(
             f"node '{name}' was removed from the cluster with this data directory; empty it to let "
@@ -227,10 +234,11 @@ def register(
     drained = known is not None and known.drained and started is None
     ports = known.ports if known is not None and started is None else started or ()
     if known is not None and known.disk == disk:
-        now = ClusterNode(name, address, disk, known.since_group, drained, known.forgetting, ports)
+        since_group, forgetting = known.since_group, known.forgetting
     else:
         since_group = state.last_group if known is not None else _since_group(context, name)
-        now = ClusterNode(name, address, disk, since_group, drained, ports=ports)
+        forgetting = False
+    now = ClusterNode(name, address, disk, since_group, drained, forgetting, ports, versions)
     if now == known:
         return
     state.nodes[name] = now

@@ -2,7 +2,8 @@
 
 They are arrays in the log of the metadata group and in its snapshots, on every member: **their
 fields, and the order of these, are replicated state**. A new field goes to the end, has a default
-that keeps the meaning of what was written without it, and is a change of the machine's version.
+that keeps the meaning of what was written without it, and comes with a new version
+(`warren_raft.versions`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from warren_machines.queue.commands import UplinkId
+from warren_raft.versions import FIRST, Versions
 from warren_wire.queue_values.config import QueueConfig
 
 Arguments: TypeAlias = dict[str, Any]
@@ -255,6 +257,7 @@ class ClusterNode(msgspec.Struct, frozen=True, array_like=True):
     drained      in maintenance: no leaders or new members are placed there
     forgetting   being removed from the cluster for good
     ports        on which it listens for clients
+    versions     that its program has
     """
 
     name: str
@@ -264,3 +267,4 @@ class ClusterNode(msgspec.Struct, frozen=True, array_like=True):
     drained: bool = False
     forgetting: bool = False
     ports: tuple[int, ...] = ()
+    versions: Versions = FIRST

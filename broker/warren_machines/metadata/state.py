@@ -22,6 +22,7 @@ from warren_machines.metadata.records import (
     Vhost,
 )
 from warren_machines.queue.commands import Incarnation, UplinkId
+from warren_raft.versions import OLDEST
 
 REPLIES_KEPT_MAX = 1024
 """Replies remembered per uplink, to answer repeats; no node has more commands pending."""
@@ -195,6 +196,7 @@ class MetadataState:
 
     removed  disk to the name of the node that had it, the latest last
     loaded   digest of the file of definitions that was loaded last; "": none was
+    version  of the cluster; every node has it that is not being forgotten (`cluster_version`)
     """
 
     bootstrapped: bool = False
@@ -212,6 +214,7 @@ class MetadataState:
     numbers: dict[str, Incarnation] = field(default_factory=dict)
     global_parameters: dict[str, Parameter] = field(default_factory=dict)
     loaded: str = ""
+    version: int = OLDEST
 
     def copied(self) -> MetadataState:
         """Return definitions that change apart from these; uplinks and nodes are shared.
@@ -318,6 +321,7 @@ class MetadataState:
         for name, one in self.nodes.items():
             assert one.name == name and one.disk not in self.removed, one
             assert one.since_group <= self.last_group, (one, self.last_group)
+            assert one.forgetting or self.version in one.versions, (one, self.version)
         assert len(self.removed) <= REMOVED_KEPT_MAX, len(self.removed)
 
     def _check_members(self, queue: QueueRecord) -> None:

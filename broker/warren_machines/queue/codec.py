@@ -8,6 +8,8 @@ from typing import Final
 import msgspec
 
 from warren_machines.queue.commands import Submission
+from warren_machines.submission_version import check_undecodable, check_version
+from warren_raft.versions import NEWEST
 from warren_wire.undecodable import UNDECODABLE
 
 _LENGTH: Final = struct.Struct("<I")
@@ -32,10 +34,12 @@ def encode_submission(submission: Submission, block: bytes | memoryview | None =
     return b"".join((_LENGTH.pack(len(head)), head, block or b""))
 
 
-def decode_submission(data: bytes | memoryview) -> tuple[Submission, memoryview | None]:
+def decode_submission(
+    data: bytes | memoryview, newest: int = NEWEST
+) -> tuple[Submission, memoryview | None]:
     """Return the submission and a view of its block, which is not copied; None: there is no block.
 
-    Raises MalformedEntry.
+    Raises MalformedEntry, or VersionNeeded for one of a version above `newest`.
     """
     view = memoryview(data)
     size = len(view)
@@ -47,7 +51,9 @@ def decode_submission(data: bytes | memoryview) -> tuple[Submission, memoryview 
     try:
         submission = _DECODER.decode(view[_LENGTH.size : start])
     except UNDECODABLE as error:
+        check_undecodable(view[_LENGTH.size : start], newest)
         raise MalformedEntry(f"entry of {size} bytes: {error}") from error
+    check_version(submission.version, newest)
     return submission, (view[start:] if start < size else None)
 
 

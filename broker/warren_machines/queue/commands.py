@@ -5,7 +5,7 @@ An entry's data is one `Submission`, encoded by `queue.codec`, followed by at mo
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -22,9 +22,6 @@ from warren_wire.queue_values.command_base import QueueCommand, Reply
 from warren_wire.queue_values.config import QueueConfig
 from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy
 from warren_wire.queue_values.give_up_command import GiveUpClaim
-
-VERSION: Final = 1
-"""The version of the machine: of what it does with a submission, and of a submission's bytes."""
 
 UplinkId: TypeAlias = int
 """One process of one node: 64 random bits drawn when it starts; 0: no node (a timer)."""
@@ -463,7 +460,7 @@ class Submission(msgspec.Struct, frozen=True, array_like=True):
               a gap (> last + 1) is refused with Gap and nothing is applied
     commands  in order; at most one Enqueue, EnqueueDelayed, EnqueueRelayed or SinkStage, which owns
               the entry's block
-    version   of the machine of the process that submits: the queue behaves as that version does
+    version   the cluster's, as the process that submits knows it: the queue behaves as in that one
     answered  replies up to this seq have reached the node and need not be kept. A repeat gets the
               replies of the first time as long as it is above `answered` and among the last
               machine.REPLIES_KEPT seqs: a node must not have more than that unanswered

@@ -18,7 +18,6 @@ from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.claims import claim, decision_commands
 from warren_machines.queue.codec import MalformedEntry, decode_submission
 from warren_machines.queue.commands import (
-    VERSION,
     AnyReply,
     Done,
     ForgetSink,
@@ -42,6 +41,7 @@ from warren_machines.queue.state import QueueState, SeenUplink
 from warren_machines.queue.whole_queue import counts
 from warren_raft.index_set import Indexes
 from warren_raft.machine import Applied, Meta
+from warren_raft.versions import NEWEST
 from warren_wire.queue_values.config import QueueConfig
 from warren_wire.queue_values.describe_command import DescribeClaim
 from warren_wire.queue_values.give_up_command import GiveUpClaim
@@ -123,8 +123,9 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     ForgetSink: stage.forget,
     Judge: filtered_service.judge,
 }
-"""A change of what one does is a new `commands.VERSION`. The old behaviour stays, and is chosen by
-`QueueContext.version`: all members apply a log by the version under which it was written."""
+"""A change of what one does is a new version (`warren_raft.versions`). The old behaviour stays, and
+is chosen by `QueueContext.version`: all members apply a log by the version under which it was
+written."""
 
 AFTER_DELETE: Final[frozenset[type]] = frozenset(
     {
@@ -154,11 +155,13 @@ class QueueMachine:
     effects); an entry that is not a submission is ignored on every member.
     """
 
-    version = VERSION
+    def __init__(self, config: QueueConfig, numbered_above: int = 0, newest: int = NEWEST) -> None:
+        """numbered_above: claims and epochs of a new queue have higher numbers.
 
-    def __init__(self, config: QueueConfig, numbered_above: int = 0) -> None:
-        """numbered_above: claims and epochs of a new queue have higher numbers."""
+        newest  the version that it has; others are for tests
+        """
         self.config = config
+        self.newest = newest
         self.numbered_above = numbered_above
 
     def init(self) -> QueueState:
@@ -171,10 +174,11 @@ class QueueMachine:
     def apply(self, meta: Meta, command: bytes | memoryview, state: QueueState) -> Applied:
         """Apply one submission as a whole."""
         try:
-            submission, block = decode_submission(command)
+            submission, block = decode_submission(command, self.newest)
         except MalformedEntry:
             return Applied()
         context = QueueContext(state, meta.index, meta.time_ms, block, submission.version)
+        state.version = max(state.version, submission.version)
         if not state.unused_ms:
             _first_apply(context)
         if state.timer_ms and state.timer_ms <= context.now:
@@ -214,6 +218,10 @@ class QueueMachine:
         elif state.config.expires_ms is not None and not state.unused_ms:
             effects.append(SetTimer(1))  # at once: a queue's clock starts with its first entry
         return tuple(effects)
+
+    def form(self, state: QueueState) -> int:
+        """Return the version of the newest submission applied."""
+        return state.version
 
     def snapshot(self, state: QueueState) -> bytes:
         """Return the state as bytes; equal states give equal bytes."""

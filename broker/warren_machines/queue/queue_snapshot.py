@@ -9,7 +9,8 @@ Blocks and ready messages are stored in the packed form of the state (`block_ind
 
 The layout of everything in it is replicated state, also that of `QueueConfig`, `ReaderState`,
 `SinkRun`, of what these contain, of the replies that it keeps, and the order of the fields of
-`Consumer`, `Relay` and `SeenUplink`: another one is a new FORMAT.
+`Consumer`, `Relay` and `SeenUplink`: another one is a new version
+(`warren_raft.versions`). A snapshot begins with the version in the form of which it is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from warren_machines.queue.sinks.sink_state import SinkRun
 from warren_machines.queue.state import Consumer, QueueState, SeenUplink, Standby
 from warren_wire.queue_values.config import QueueConfig
 
-FORMAT: Final = 1
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = tuple(
     each.name for each in fields(Consumer) if each.name not in ("held", "numbering", "filter")
@@ -70,7 +70,7 @@ _RelayRow: TypeAlias = tuple[str, int, tuple[int, int], int, int, list[KeptRun]]
 class _Row(msgspec.Struct, array_like=True):
     """A snapshot as decoded."""
 
-    format: int
+    version: int
     config: QueueConfig
     plain: list[Any]
     contents: list[Any]
@@ -129,7 +129,7 @@ def snapshot(state: QueueState) -> bytes:
     order, seen, origins = state.order, state.seen, state.origins
     return _ENCODER.encode(
         _Row(
-            format=FORMAT,
+            version=state.version,
             config=state.config,
             plain=[getattr(state, name) for name in _PLAIN],
             contents=state.contents.dump(),
@@ -210,8 +210,8 @@ def _filters_row(state: QueueState) -> _FiltersRow:
 def restore(data: bytes) -> QueueState:
     """Restore a state from `snapshot`; it behaves as the original."""
     row = _DECODER.decode(data)
-    assert row.format == FORMAT, (row.format, FORMAT)
     state = QueueState(row.config)
+    state.version = row.version
     for name, value in zip(_PLAIN, row.plain, strict=True):
         setattr(state, name, value)
     state.contents.load(row.contents)

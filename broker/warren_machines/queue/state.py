@@ -22,6 +22,7 @@ from warren_machines.queue.ready.ranges import LANE_SHIFT, Held, length
 from warren_machines.queue.ready.ready_queue import PRIORITIES, Order
 from warren_machines.queue.relays.relay_state import Numbering, Origins, Relay, name_of
 from warren_machines.queue.sinks.sink_state import SinkRun
+from warren_raft.versions import OLDEST
 from warren_wire.queue_values.config import QueueConfig
 
 ConsumerKey: TypeAlias = tuple[int, int]
@@ -248,6 +249,7 @@ class QueueState:
     origins      names of messages that relays of other queues have brought
     over         node to the highest number of its incarnations that have ended; one entry per node,
                  whatever the number of its restarts
+    version      of the newest submission applied
 
     Every live message is in exactly one place: ready, returned, delayed, held by one consumer,
     kept for one relay, in one claim, in one stage, among the letters. `check()` asserts it.
@@ -286,6 +288,7 @@ class QueueState:
     ever_used: bool = False
     unused_ms: int = 0
     timer_ms: int = 0
+    version: int = OLDEST
 
     def leave(self, index: int, first: int, last: int) -> None:
         """Forget a run that is in no place any more."""

@@ -21,6 +21,7 @@ from warren.errors import Conflict, WarrenError
 from warren.waiting import Waiting
 from warren_wire.admin import (
     claims,
+    cluster_version,
     connections,
     definitions,
     delayed,
@@ -280,6 +281,13 @@ class ConnectionCalls(AdminCalls):
     close = call(connections.EndConnectionRequest)
 
 
+class ClusterCalls(AdminCalls):
+    """The cluster's version, which an upgrade raises."""
+
+    version = call(cluster_version.GetClusterVersionRequest)
+    finish_upgrade = call(cluster_version.FinishUpgradeRequest)
+
+
 class ConsumerCalls(AdminCalls):
     """Clients' consumers on all nodes."""
 
@@ -307,6 +315,7 @@ class Admin(AdminCalls):
         self.relays = RelayCalls(connection)
         self.members = MemberCalls(connection, waiting)
         self.nodes = NodeCalls(connection, waiting)
+        self.cluster = ClusterCalls(connection)
         self.exchanges = ExchangeCalls(connection)
         self.bindings = BindingCalls(connection)
         self.users = UserCalls(connection)

@@ -10,14 +10,23 @@ import typer
 
 from warren.admin import Admin
 from warren.cli import output
+from warren.cli.requests import RequestGroup
 from warren.cli.target import DIRECTORY, Json
 from warren.connection import Connection
 from warren.errors import UsageError, WarrenError
 from warren.local import LocalCluster, existing_cluster
 from warren.local_node import STATE_FILE, LocalNode, PortTaken
 from warren.uri import Address
+from warren_wire.admin.cluster_version import (
+    ClusterVersion,
+    FinishUpgradeRequest,
+    GetClusterVersionRequest,
+)
 
-cluster = typer.Typer(no_args_is_help=True, help="Start, inspect, stop a local cluster.")
+cluster = RequestGroup(
+    no_args_is_help=True,
+    help="Start, inspect, stop a local cluster; see and raise the version of any cluster.",
+)
 
 Directory = Annotated[Path, typer.Option(help="directory of its configuration, data and logs")]
 Node = Annotated[str, typer.Argument(help="the node's name, or its number from 0")]
@@ -175,3 +184,17 @@ def _one_of_several(node: str, directory: Path, why: str) -> tuple[LocalCluster,
 
 def _node(which: str, found: LocalCluster) -> LocalNode:
     return found.node(int(which) if which.isdigit() else which)
+
+
+def _show_version(found: ClusterVersion) -> None:
+    output.facts("cluster", {"version": found.version, "every node has": found.attainable})
+    rows = [(one.name, f"{one.oldest} to {one.newest}", one.holds_back) for one in found.nodes]
+    output.table("nodes", ("node", "versions", "holds it back"), rows)
+
+
+cluster.shows("version", GetClusterVersionRequest, _show_version)
+cluster.does(
+    "finish-upgrade",
+    FinishUpgradeRequest,
+    lambda answer, **_: f"the cluster has version {answer.version}: its nodes cannot go back",
+)

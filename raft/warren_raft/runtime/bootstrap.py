@@ -25,7 +25,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from warren_raft.runtime.config import Address, HostConfig
-from warren_raft.runtime.net.codec import PROTOCOL
 from warren_raft.runtime.net.handshake import NONCE_BYTES, Hello
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import is_full
@@ -79,7 +78,7 @@ class ClusterBootstrap:
         """Return the Hello of this node to that one."""
         own = self.directory.identity
         return Hello(
-            PROTOCOL,
+            self.config.versions,
             own.cluster,
             own.node,
             boot_id,
@@ -90,6 +89,7 @@ class ClusterBootstrap:
             self.founders,
             int(own.cluster_id or "0", 16),
             self.known_as(to),
+            version=own.version,
         )
 
     @property
@@ -228,7 +228,9 @@ class ClusterBootstrap:
         found = next((h.cluster_id for h in self.hellos.values() if h.formed and h.cluster_id), 0)
         if entries and entries[0].index == 1:
             found = (entries[0].time_ms << 20 | entries[0].term & 0xFFFFF) & 0xFFFFFFFFFFFFFFFF
-        self.change(formed=True, cluster_id=f"{found:016x}" if found else identity.cluster_id)
+        cluster_id = f"{found:016x}" if found else identity.cluster_id
+        version = max(identity.version, self.config.versions.oldest)
+        self.change(formed=True, cluster_id=cluster_id, version=version)
 
     def met(self, hello: Hello, address: Address, now_ms: int) -> None:
         """Take a new connection's Hello into account; `hellos` has it already."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from warren_raft.config import RaftConfig
 from warren_raft.types import NodeId
+from warren_raft.versions import OWN, Versions
 from warren_wire.tls.contexts import TlsFiles
 
 Address = tuple[str, int]
@@ -55,6 +56,7 @@ class HostConfig:
     frame_bytes_max           largest frame accepted from a peer
     connection_buffer_bytes   SO_SNDBUF, SO_RCVBUF of a peer connection
     tls                       certificates for peer connections; None: without TLS
+    versions                  those that this program reads and writes; others are for tests
     """
 
     node: NodeId
@@ -86,6 +88,7 @@ class HostConfig:
     frame_bytes_max: int = 256 << 20
     connection_buffer_bytes: int = 4 << 20
     tls: TlsFiles | None = None
+    versions: Versions = OWN
 
     def __post_init__(self) -> None:
         assert 0 < len(self.node.encode()) <= 255, self.node

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
 from warren_raft.config import RaftConfig
 from warren_raft.core.raft_node import RaftNode
-from warren_raft.errors import StorageError
 from warren_raft.machine import GroupSpec, Machine
 from warren_raft.messages import AnyRaftMessage, Append, SnapshotChunk
 from warren_raft.runtime import log_identity
@@ -17,6 +16,7 @@ from warren_raft.runtime.group import Group
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import METADATA_GROUP, GroupId, Membership, NodeId
+from warren_raft.versions import VersionNeeded, Versions
 
 GROUPS_MAX = 4096
 GROUP_MESSAGES_MAX = 8
@@ -59,22 +59,6 @@ class EarlyMessages:
         return self._groups.pop(group, [])
 
 
-@dataclass(eq=False, repr=False)
-class MachineTooOld(StorageError):
-    """A snapshot that a newer version of the machine wrote."""
-
-    group: GroupId
-    found: int
-    known: int
-
-    def __str__(self) -> str:
-        return (
-            f"the snapshot of group {self.group} was written by version {self.found} of its "
-            f"machine, this program has version {self.known}; start it with the version that "
-            "wrote it, or a newer one"
-        )
-
-
 def begin_group(
     spec: GroupSpec,
     machine: Machine[object],
@@ -87,7 +71,7 @@ def begin_group(
 
     A log found on disk names its founders and its member id; a snapshot in it names the members.
     A new one gets a random member id when it joins an existing group, 0 when it founds one.
-    Raises MachineTooOld.
+    Raises VersionNeeded.
     """
     assert not spec.volatile or (len(spec.voters) == 1 and not spec.joining), spec
     store = logs.groups.get(spec.group)
@@ -100,7 +84,7 @@ def begin_group(
         born = log_identity.decode(spec.group, store.created)
     members = born.membership(config.node)
     if store.snapshot is not None:
-        members = known_members(store.snapshot, machine.version)
+        members = known_members(store.snapshot, config.versions)
     node = RaftNode(
         spec.group,
         config.node,
@@ -123,8 +107,8 @@ def _at_once(config: RaftConfig) -> RaftConfig:
     return replace(config, commit_delay_ms=0, last_copy_delay_ms=0)
 
 
-def known_members(snapshot: Snapshot, version: int) -> Membership:
-    """Return the members as of a snapshot; raises MachineTooOld if its state is unreadable."""
-    if snapshot.machine_version > version:
-        raise MachineTooOld(snapshot.group, snapshot.machine_version, version)
+def known_members(snapshot: Snapshot, versions: Versions) -> Membership:
+    """Return the members as of a snapshot; raises VersionNeeded if its state is unreadable."""
+    if snapshot.version > versions.newest:
+        raise VersionNeeded(f"the snapshot of group {snapshot.group}", snapshot.version, versions)
     return Membership(snapshot.voters, snapshot.learners, snapshot.ids)

@@ -52,8 +52,11 @@ from warren_raft.types import (
     MemberState,
     NodeId,
 )
+from warren_raft.versions import VersionNeeded, Versions
 
 log = logging.getLogger("warren.raft")
+VERSION_RETRY_MS = 1_000
+"""Until a full disk is tried again for the cluster's version."""
 
 MessageHandler = Callable[[NodeId, memoryview], None]
 """Called with an application message: the sender, and the bytes (valid while referenced)."""
@@ -156,6 +159,7 @@ class Host:
             log_identity.has_others,
             config.peers,
             self._clock.monotonic_ms,
+            config.versions,
         )
         try:
             self._transport.start()
@@ -222,6 +226,7 @@ class Host:
             self._touch,
             self._group_restored,
             self.repair.awaits,
+            config.versions,
         )
         groups, transfers, epoch_ms = self._groups, self._transfers, self._clock.epoch_ms
         self._lost = LostEntries(
@@ -290,6 +295,45 @@ class Host:
     def cluster_id(self) -> str:
         """Drawn when the cluster was formed; "": this node does not know that it exists."""
         return self._logs.directory.identity.cluster_id
+
+    @property
+    def versions(self) -> Versions:
+        """The versions that this program has."""
+        return self.config.versions
+
+    def link_version(self, node: NodeId) -> int:
+        """Return the version that the link with a peer speaks; 0: none is established."""
+        return self._transport.version(node)
+
+    @property
+    def version(self) -> int:
+        """The cluster's version as this node's directory is marked with it: what it may write."""
+        return max(self._logs.directory.identity.version, self.config.versions.oldest)
+
+    def raise_version(self, version: int) -> None:
+        """Mark the directory with the cluster's version, then tell the peers; it never falls.
+
+        1. a learns that the cluster has version 2, and submits something of it to b.  2. b appends
+        it to its log, and to that of c.  3. c crashes before it learns of version 2, and is started
+        with a program that has version 1: it finds in its log what it cannot read. So a tells b
+        first, and b, before it sends anything else, c; each marks its directory at once.
+        Replayed by tests/raft/runtime/test_versions.py
+
+        raises  VersionNeeded, which ends this process: it has not that version
+        """
+        versions = self.config.versions
+        if version <= self.version:
+            return
+        if version not in versions:
+            raise VersionNeeded("the cluster", version, versions)
+        if not self._bootstrap.change(version=version):
+            self._loop.call_later(VERSION_RETRY_MS, lambda: self.raise_version(version))
+            return
+        log.info("%s: the cluster has version %d", self.node_id, version)
+        self._transport.tell_raised(version)
+
+    on_raised = raise_version
+    """See TransportOwner."""
 
     @property
     def address(self) -> Address:
@@ -578,6 +622,8 @@ class Host:
         """See TransportOwner."""
         self._peers.met(hello)
         self._write_marks.heard(hello.node, hello.disk, hello.written, hello.boot_id)
+        if hello.version:
+            self.raise_version(hello.version)
         self._bootstrap.met(hello, address, self._clock.epoch_ms())
 
     def on_up(self, node: NodeId, boot_id: int) -> None:

@@ -111,7 +111,7 @@ def take(group: Group, live: Sequence[Index], members: Membership) -> Snapshot:
         store.log.term(index),
         group.applied_ms,
         store.born,
-        group.machine.version,
+        group.machine.form(group.state),
         members.voters,
         members.learners,
         Indexes.of(live).tobytes(),

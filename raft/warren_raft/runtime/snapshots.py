@@ -14,12 +14,13 @@ from msgspec.structs import replace
 from warren_raft.core.snapshot_transfer import Incoming, OutgoingSnapshot
 from warren_raft.messages import AnyRaftMessage, SnapshotChunk, SnapshotWanted
 from warren_raft.runtime.group import Group
-from warren_raft.runtime.group_start import MachineTooOld, known_members
+from warren_raft.runtime.group_start import known_members
 from warren_raft.storage import rewrite
 from warren_raft.storage.errors import EntryDamaged, LogDamaged
 from warren_raft.storage.log_store import LogStore
 from warren_raft.storage.snapshot import Snapshot
 from warren_raft.types import GroupId, Index, Membership, MemberState, NodeId, Term
+from warren_raft.versions import VersionNeeded, Versions
 from warren_wire.undecodable import NO_STATE
 
 log = logging.getLogger("warren.raft")
@@ -64,6 +65,7 @@ class Transfers:
     touch     have the group's Ready taken
     restored  called with a group after its state was replaced
     awaits    whether an entry is damaged here and not repaired yet
+    versions  that this program reads
     """
 
     store: LogStore
@@ -72,6 +74,7 @@ class Transfers:
     touch: Callable[[Group], None]
     restored: Callable[[Group], None]
     awaits: Callable[[GroupId, Index], bool]
+    versions: Versions
     _outgoing: dict[tuple[GroupId, NodeId], tuple[Group, OutgoingSnapshot]] = field(
         default_factory=dict
     )
@@ -246,7 +249,7 @@ class Transfers:
         # Replayed by tests/raft/runtime/test_broken_snapshots.py
         try:
             accepted = self._accepted(group, incoming)
-        except (*NO_STATE, MachineTooOld) as error:
+        except (*NO_STATE, VersionNeeded) as error:
             self._refuse(group, incoming, error, now_ms)
             return
         self._installing.add(group.id)
@@ -274,7 +277,7 @@ class Transfers:
         live = theirs.live_indexes()
         if len(live) and not 0 < live[0] <= live[-1] <= theirs.index:
             raise ValueError(f"it refers to entries {live[0]} to {live[-1]}")
-        members = known_members(theirs, group.machine.version)
+        members = known_members(theirs, self.versions)
         state = group.machine.restore(theirs.state)
         within = group.node.log.has(theirs.index, theirs.term)
         base = group.store.base if within else group.store.voided(theirs)
@@ -286,7 +289,7 @@ class Transfers:
         self._end(group)
         log.error(
             "group %s: the snapshot up to entry %s that %s sent is refused (%s: %s): this member "
-            "waits for another one; run the same version on every node, and check the memory of %s",
+            "waits for another one; check the memory of %s",
             group.id,
             incoming.index,
             incoming.sender,

@@ -14,6 +14,7 @@
 | logged | there is a log, with the files `synced` that name its newest file |
 | outdated | why this directory is known to be an older copy; "": it is not |
 | vouched | name to [disk, write, boot id]: each peer's position (`runtime/peer_write_marks.py`) |
+| version | the newest version of what the directory may hold (`versions`); 0: nothing |
 | checksum | crc32 of the object as it is written with an empty checksum, 8 hexadecimal digits |
 
 Without a checksum one damaged digit of `disk` is another disk: the node would register as one that
@@ -36,6 +37,7 @@ from warren_raft.storage.errors import DirectoryRefused
 from warren_raft.storage.files import Files
 from warren_raft.storage.manifest import NAME as MANIFEST
 from warren_raft.types import NodeId
+from warren_raft.versions import OWN, Versions, remedy
 from warren_wire.checksum import crc32
 from warren_wire.undecodable import UNDECODABLE
 
@@ -65,6 +67,7 @@ class Identity(msgspec.Struct, frozen=True):
     logged: bool = False
     outdated: str = ""
     vouched: dict[NodeId, tuple[str, int, int]] = {}
+    version: int = 0
     checksum: str = ""
 
     def sealed(self) -> Identity:
@@ -116,14 +119,20 @@ def _write(files: Files, path: Path, identity: Identity) -> None:
 
 
 def open_directory(
-    files: Files, path: Path, cluster: str, node: str, draw: Callable[[], int] = draw_disk
+    files: Files,
+    path: Path,
+    cluster: str,
+    node: str,
+    draw: Callable[[], int] = draw_disk,
+    versions: Versions = OWN,
 ) -> Directory:
     """Lock a node's directory, which is created if it does not exist.
 
-    draw    draws the disk id of a new directory
-    raises  DirectoryRefused, having changed nothing, when it belongs to another node or is in use
+    draw      draws the disk id of a new directory
+    versions  that the program reads and writes
+    raises    DirectoryRefused, having changed nothing, when it belongs to another node or is in use
     """
-    fresh = examine_directory(files, path, cluster, node)
+    fresh = examine_directory(files, path, cluster, node, versions)
     try:
         files.make_directory(path)
         lock = files.lock(path / LOCK)
@@ -151,7 +160,7 @@ def open_directory(
             found = _new(cluster, node, draw)
             _write(files, path, found)
         else:
-            found = _known(files, path, cluster, node)
+            found = _known(files, path, cluster, node, versions)
         for name in PARTS:
             files.make_directory(path / name)
     except BaseException:
@@ -160,7 +169,9 @@ def open_directory(
     return Directory(path, lock, files, found)
 
 
-def examine_directory(files: Files, path: Path, cluster: str, node: str) -> bool:
+def examine_directory(
+    files: Files, path: Path, cluster: str, node: str, versions: Versions = OWN
+) -> bool:
     """Return whether a node's first start may begin in it; False: the node has started there.
 
     raises  DirectoryRefused when it belongs to another node, or its owner is not known
@@ -169,7 +180,7 @@ def examine_directory(files: Files, path: Path, cluster: str, node: str) -> bool
     if fresh:
         _refuse_what_is_not_empty(files, path)
     else:
-        _known(files, path, cluster, node)
+        _known(files, path, cluster, node, versions)
     return fresh
 
 
@@ -190,7 +201,7 @@ def _new(cluster: str, node: str, draw: Callable[[], int]) -> Identity:
     return Identity(FORMAT, cluster, node, f"{draw():0{DISK_DIGITS}x}").sealed()
 
 
-def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
+def _known(files: Files, path: Path, cluster: str, node: str, versions: Versions) -> Identity:
     data = files.read(path / IDENTITY)
     try:
         found = msgspec.json.decode(data, type=Identity)
@@ -216,6 +227,12 @@ def _known(files: Files, path: Path, cluster: str, node: str) -> Identity:
             path,
             f"it belongs to node {found.node!r}, this node is {node!r}",
             f"give this node another directory, or name it {found.node!r}",
+        )
+    if found.version and found.version not in versions:
+        raise DirectoryRefused(
+            path,
+            f"it may hold what version {found.version} wrote, and this program has {versions}",
+            remedy(versions, found.version),
         )
     damaged = _damage(found, data)
     if damaged:

@@ -15,6 +15,7 @@ from warren_raft.storage.identity import Directory, draw_disk, open_directory
 from warren_raft.storage.log_files import LogFiles
 from warren_raft.storage.recovery import MayHeal, Recovered, recover
 from warren_raft.types import NodeId
+from warren_raft.versions import OWN, Versions
 
 log = logging.getLogger("warren.raft")
 
@@ -45,14 +46,15 @@ def open_log(
     may_heal: MayHeal | None = None,
     peers: Collection[NodeId] = (),
     clock_ms: Callable[[], int] = lambda: 0,
+    versions: Versions = OWN,
 ) -> OpenedLog:
     """Lock the directory and read its log; raises StorageError.
 
-    draw      see open_directory
+    draw, versions  see open_directory
     may_heal  which groups other nodes have, so that damaged files go to quarantine; None, or
               without `peers` here or in the directory: damage is refused
     """
-    directory = open_directory(files, path, cluster, node, draw)
+    directory = open_directory(files, path, cluster, node, draw, versions)
     try:
         quarantine.resume(files, directory, draw)
         others = bool(peers or directory.identity.peers)

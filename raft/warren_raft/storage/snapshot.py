@@ -7,7 +7,7 @@
 | --- | --- |
 | group, index, term, time_ms | the entry up to which everything is in the state; unsigned |
 | born | [batch, record]: of its GROUP_CREATED; distinguishes it from a later group of that number |
-| machine_version | of the machine that wrote it |
+| version | in the form of which the state is (`versions`) |
 | voters, learners | names of the members as of that entry |
 | live | binary: the entries that the state refers to, at most `index`, packed by `index_set` |
 | state | binary: the bytes of `Machine.snapshot` |
@@ -54,7 +54,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     term: Term
     time_ms: TimeMs
     born: Position
-    machine_version: int
+    version: int
     voters: tuple[NodeId, ...]
     learners: tuple[NodeId, ...]
     live: bytes

@@ -9,6 +9,7 @@ import pytest
 from warren_broker.cluster.membership.joining import Joining
 from warren_machines.metadata.records import ClusterNode
 from warren_raft.runtime.net.handshake import Hello, NodeRemoved
+from warren_raft.versions import OWN
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Cluster:
 
 
 def hello(node, disk):
-    return Hello(2, "warren", node, 1, b"", disk=disk)
+    return Hello(OWN, "warren", node, 1, b"", disk=disk)
 
 
 @pytest.fixture

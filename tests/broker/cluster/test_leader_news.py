@@ -24,6 +24,7 @@ class Host:
 
     node_id = "a"
     boot_id = 1
+    version = 1
 
     def __init__(self):
         self.up = {"b": 2, "c": 3}

@@ -14,18 +14,19 @@ from warren_broker.cluster.client.queue_client import LocalConsumer
 from warren_broker.cluster.client.uplink import InFlight, Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_machines.queue.codec import encode_submission
-from warren_machines.queue.commands import VERSION, Delivery, Enqueue, Resume, Submission
+from warren_machines.queue.commands import Delivery, Enqueue, Resume, Submission
 from warren_machines.queue.effects import Deliver
 from warren_raft.runtime.host import MessageHandler
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.observer import Observer
 from warren_raft.types import Entry, EntryKind
+from warren_raft.versions import NEWEST
 from warren_wire.block.block import Block, encode
 
 GROUP, CONSUMER, BOOT = 7, 3, 1001
 BODIES = [b"zero", b"one", b"two", b"three"]
 ENTRY = encode_submission(
-    Submission(BOOT, "a", 1, (Enqueue(),), VERSION), encode(BODIES, [b"\0\0"] * 4, (b"", b"q"))
+    Submission(BOOT, "a", 1, (Enqueue(),), NEWEST), encode(BODIES, [b"\0\0"] * 4, (b"", b"q"))
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,7 +36,8 @@ def test_every_change_of_definitions_is_answered_when_its_leader_dies_before_it_
     monkeypatch.setattr(state, "REPLIES_KEPT_MAX", kept)
     monkeypatch.setattr(definitions, "REPLIES_KEPT_MAX", kept)
     world = World()
-    uplink = metadata_uplink(72, "b", InFlight())
+    host: Any = SimpleNamespace(boot_id=72, node_id="b", version=1)
+    uplink = metadata_uplink(host, InFlight())
     answers: list[Any] = []
     applied: list[Any] = []
     for number in range(count):

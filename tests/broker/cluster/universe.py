@@ -25,6 +25,7 @@ from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.handshake import Hello, NodeRemoved
 from warren_raft.runtime.observer import Observer
 from warren_raft.types import EntryKind, Membership, MemberState
+from warren_raft.versions import OWN
 
 STEP_MS = 20
 APPLIED_AT_ONCE = 3
@@ -48,6 +49,11 @@ class ModelHost:
         self.cluster_id = "of the model"
         self.peer_port = SimpleNamespace(refusals={})
         self.dead = False
+        self.versions = OWN
+        self.version = OWN.oldest
+
+    def raise_version(self, version: int) -> None:
+        self.version = max(self.version, version)
 
     # ------------------------------------------------------------ dying
 
@@ -266,7 +272,7 @@ class Running:
 
     def hello(self) -> Hello:
         """What it says of itself."""
-        return Hello(1, "model", self.name, self.host.boot_id, b"", self.host.disk)
+        return Hello(OWN, "model", self.name, self.host.boot_id, b"", self.host.disk)
 
     def turn(self) -> None:
         """Turns until there is nothing to do now."""

@@ -29,6 +29,7 @@ from warren_machines.queue.effects import DeadLetter, Deliver
 from warren_machines.queue.machine import QueueMachine
 from warren_machines.steps import STEPS_UNBOUNDED, Steps, whole
 from warren_raft.machine import Meta
+from warren_raft.versions import NEWEST
 from warren_wire import errors
 from warren_wire.amqp091 import properties
 from warren_wire.block.block import Block, BlockError, concat, encode
@@ -96,7 +97,7 @@ class Queue:
     def submit(self, *given: Any, block: bytes | None = None, at_ms: int = 1_000) -> list[Any]:
         """Apply it as an entry of its own; the replies."""
         self.seq += 1
-        submission = commands.Submission(UPLINK, "a", self.seq, given, commands.VERSION)
+        submission = commands.Submission(UPLINK, "a", self.seq, given, NEWEST)
         return self.entry(encode_submission(submission, block), at_ms)
 
     def entry(self, data: bytes, at_ms: int = 1_000) -> list[Any]:
@@ -295,9 +296,7 @@ def test_blocks_of_peers() -> None:
         owner, rest = (
             enqueued(data) if chance.random() < 0.5 else staged(data, chance.getrandbits(63))
         )
-        submission = encode_submission(
-            commands.Submission(2, "b", 1, (owner, *rest), commands.VERSION), data
-        )
+        submission = encode_submission(commands.Submission(2, "b", 1, (owner, *rest), NEWEST), data)
         if chance.random() < 0.2:
             submission = blocks.flipped(chance, submission)
         try:

@@ -10,6 +10,7 @@ from warren_machines.metadata.codec import encode_submission
 from warren_machines.metadata.machine import MetadataMachine
 from warren_machines.metadata.records import QueueRecord, User, Vhost
 from warren_raft.machine import Meta
+from warren_raft.versions import FIRST, NEWEST, Versions
 from warren_wire.arguments import QueueDefaults, queue_declaration
 
 NODES = ("a", "b", "c")
@@ -52,7 +53,7 @@ class World:
         """Apply a submission, the next of its uplink unless `seq` is given."""
         if seq is None:
             seq = self.seqs[uplink] = self.seqs.get(uplink, 0) + 1
-        return self.entry(encode_submission(uplink, node, seq, some))
+        return self.entry(encode_submission(uplink, node, seq, some, NEWEST))
 
     def do(self, command: commands.AnyCommand, uplink: int = UPLINK, node: str = "a") -> Any:
         """Apply one command; its reply, or its refusal raised."""
@@ -111,11 +112,19 @@ class World:
         self.do(commands.Unbind("/", source, destination, to_queue, routing_key, **more))
 
 
-def start(world: World, node: str, life: int, disk: int, address: str = "") -> None:
+def start(
+    world: World,
+    node: str,
+    life: int,
+    disk: int,
+    address: str = "",
+    versions: Versions = FIRST,
+) -> None:
     """Submit the first command of a node's life: it started, with that disk."""
     address = address or f"{node}:1"
     world.seqs.pop(life, None) if life != UPLINK else None
-    world.do(commands.NodeStarted(node, life, disk, address), uplink=life, node=node)
+    started = commands.NodeStarted(node, life, disk, address, versions=versions)
+    world.do(started, uplink=life, node=node)
 
 
 def with_nodes(nodes: str) -> World:

@@ -13,7 +13,6 @@ from random import Random
 from tests.machines.queue.world import block, config
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
-    VERSION,
     AnyCommand,
     Checkout,
     Enqueue,
@@ -23,6 +22,7 @@ from warren_machines.queue.commands import (
 from warren_machines.queue.effects import Deliver
 from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import Applied, Meta
+from warren_raft.versions import NEWEST
 
 
 def turnover(data: bytes, consumers: int = 1, blocks: int = 2000) -> tuple[float, float]:
@@ -34,7 +34,7 @@ def turnover(data: bytes, consumers: int = 1, blocks: int = 2000) -> tuple[float
     def apply(seq: int, uplink: int, *commands: AnyCommand, with_block: bytes = b"") -> Applied:
         nonlocal index
         index += 1
-        entry = encode_submission(Submission(uplink, "n", seq, commands, VERSION), with_block)
+        entry = encode_submission(Submission(uplink, "n", seq, commands, NEWEST), with_block)
         return machine.apply(Meta(index, 1, 1000 + index), entry, state)
 
     for number in range(consumers):
@@ -65,7 +65,7 @@ def backlog(data: bytes, count: int, blocks: int) -> float:
     state = machine.init()
     tracemalloc.start()
     for number in range(1, blocks + 1):
-        entry = encode_submission(Submission(1, "n", number, (Enqueue(),), VERSION), data)
+        entry = encode_submission(Submission(1, "n", number, (Enqueue(),), NEWEST), data)
         machine.apply(Meta(number, 1, 1000), entry, state)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

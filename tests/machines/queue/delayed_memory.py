@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable
 
 from tests.machines.queue.memory import messages_asked, rss, timed
-from tests.machines.queue.world import VERSION, block, config
+from tests.machines.queue.world import block, config
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
     AnyCommand,
@@ -26,6 +26,7 @@ from warren_machines.queue.commands import (
 )
 from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import Meta
+from warren_raft.versions import NEWEST
 
 BLOCK_MESSAGES = 10
 ROUND_BLOCKS = 700
@@ -53,7 +54,7 @@ class Measured:
         """Apply one entry."""
         self.index += 1
         self.seq += 1
-        submission = Submission(1, "n", self.seq, tuple(commands), version=VERSION)
+        submission = Submission(1, "n", self.seq, tuple(commands), version=NEWEST)
         entry = encode_submission(submission, data)
         began = time.process_time()
         self.machine.apply(Meta(self.index, 1, self.now), entry, self.state)

@@ -18,13 +18,14 @@ from typing import Any
 
 from tests.machines.queue.world import block, config
 from warren_machines.queue.codec import encode_submission
-from warren_machines.queue.commands import VERSION, Enqueue, Settle, Submission
+from warren_machines.queue.commands import Enqueue, Settle, Submission
 from warren_machines.queue.machine import QueueMachine
 from warren_machines.queue.state import QueueState
 from warren_raft.machine import Meta
 from warren_raft.storage.format import RECORD_HEADER_BYTES
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.wal import Place
+from warren_raft.versions import NEWEST
 
 FILE_BYTES = 64 << 20
 BATCH_END_BYTES = 40
@@ -48,9 +49,9 @@ def entries(messages: int, size: Sizes, batch: Callable[[], int], settles: bool)
         count = batch()
         seq += 1
         if settles and random.random() < 0.4:
-            yield encode_submission(Submission(2, "n", seq, (Settle(1, ((0, 0),)),), VERSION))
+            yield encode_submission(Submission(2, "n", seq, (Settle(1, ((0, 0),)),), NEWEST))
         data = a_block(count, size())
-        yield encode_submission(Submission(0, "n", seq, (Enqueue(),), VERSION), data)
+        yield encode_submission(Submission(0, "n", seq, (Enqueue(),), NEWEST), data)
         done += count
 
 

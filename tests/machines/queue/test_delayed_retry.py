@@ -10,7 +10,6 @@ from tests.machines.queue.world import Queue, block, config
 from warren_machines.queue import commands as c
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
-    VERSION,
     Checkout,
     Configure,
     Delete,
@@ -31,6 +30,7 @@ from warren_machines.queue.commands import (
 from warren_machines.queue.delayed import delayed_retry
 from warren_machines.queue.delayed.delayed_retry import delay_ms
 from warren_machines.queue.effects import DeadLetter, SetTimer
+from warren_raft.versions import NEWEST
 
 
 def retrying(**settings: Any) -> Queue:
@@ -391,6 +391,6 @@ def test_a_retry_that_is_applied_twice_counts_once() -> None:
     queue = holding(2)
     queue.do(Return(1, ((0, 1),), True))
     seq = queue.seqs[1] = queue.seqs[1] + 1
-    again = encode_submission(Submission(1, "n1", seq, (RetryDelayed(),), VERSION))
+    again = encode_submission(Submission(1, "n1", seq, (RetryDelayed(),), NEWEST))
     first, second = queue.apply(again).reply, queue.apply(again).reply
     assert first == second and first.replies == (c.Count(2),)

@@ -9,7 +9,6 @@ import pytest
 from tests.machines.queue.world import Queue, block
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
-    VERSION,
     AnyCommand,
     Checkout,
     Enqueue,
@@ -18,6 +17,7 @@ from warren_machines.queue.commands import (
     Submission,
     SubmissionReply,
 )
+from warren_raft.versions import NEWEST
 
 RESTARTS = 40
 """More than any window of lives that was ever kept."""
@@ -29,14 +29,14 @@ def first(
     """A submission of a life, with a block of two messages where it enqueues."""
     data = block(2) if any(isinstance(command, Enqueue) for command in commands) else None
     return encode_submission(
-        Submission(uplink, node, seq, commands, VERSION, incarnation=number), data
+        Submission(uplink, node, seq, commands, NEWEST, incarnation=number), data
     )
 
 
 def end(queue: Queue, uplink: int, number: int = 0, node: str = "far") -> None:
     """The leader says that a life is over."""
     command = NodeDown(uplink, node if number else "", number)
-    queue.apply(encode_submission(Submission(0, "leader", 0, (command,), VERSION)))
+    queue.apply(encode_submission(Submission(0, "leader", 0, (command,), NEWEST)))
 
 
 def test_a_first_submission_that_arrives_after_its_life_has_ended_is_refused() -> None:

@@ -17,7 +17,6 @@ from tests.machines.queue.world import Queue, block, check
 from warren_machines.queue import machine as machine_module
 from warren_machines.queue.codec import decode_submission, encode_submission
 from warren_machines.queue.commands import (
-    VERSION,
     AnyCommand,
     Checkout,
     Configure,
@@ -38,6 +37,7 @@ from warren_machines.queue.commands import (
 )
 from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import Applied, Meta
+from warren_raft.versions import NEWEST
 from warren_wire.queue_values.config import QueueConfig
 
 SEEDS = range(24)
@@ -53,7 +53,7 @@ def submit(
     answered: int = 0,
     uplink: int = 1,
 ) -> Any:
-    entry = encode_submission(Submission(uplink, "n1", seq, commands, VERSION, answered), data)
+    entry = encode_submission(Submission(uplink, "n1", seq, commands, NEWEST, answered), data)
     return queue.apply(entry).reply
 
 

@@ -15,11 +15,12 @@ from tests.machines.queue.logs import grow
 from warren_machines.queue import ack, machine
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.codec import decode_submission, encode_submission
-from warren_machines.queue.commands import VERSION, AnyReply, Return
+from warren_machines.queue.commands import AnyReply, Return
 from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import Applied, Meta
+from warren_raft.versions import NEWEST
 
-NEXT = VERSION + 1
+NEXT = NEWEST + 1
 SEEDS = (1, 4, 9)
 Log = list[tuple[Meta, bytes]]
 
@@ -43,7 +44,7 @@ def upgraded_at(log: Log, split: int) -> Log:
     found = []
     for at, (meta, data) in enumerate(log):
         submission, block = decode_submission(data)
-        said = structs.replace(submission, version=NEXT if at >= split else VERSION)
+        said = structs.replace(submission, version=NEXT if at >= split else NEWEST)
         found.append((meta, encode_submission(said, block)))
     return found
 
@@ -55,7 +56,7 @@ def applied(queue: QueueMachine, state: Any, log: Log) -> list[Applied]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_members_agree_wherever_a_log_is_split_by_an_upgrade(seed: int, upgrade: Any) -> None:
     grown = grow(seed, 40)
-    queue = grown.machine
+    queue = QueueMachine(grown.machine.config, newest=NEXT)
     for split in range(len(grown.log) + 1):
         log = upgraded_at(grown.log, split)
         upgrade(False)
@@ -75,6 +76,7 @@ def test_the_two_versions_differ(upgrade: Any) -> None:
     images = set()
     for version_of in (0, 10_000):
         grown = grow(SEEDS[0], 80)
+        grown.machine.newest = NEXT
         state = grown.machine.init()
         applied(grown.machine, state, upgraded_at(grown.log, version_of))
         images.add(grown.machine.snapshot(state))

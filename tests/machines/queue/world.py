@@ -7,7 +7,6 @@ from typing import Any
 
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
-    VERSION,
     AnyCommand,
     Delivery,
     Enqueue,
@@ -21,6 +20,7 @@ from warren_machines.queue.machine import QueueMachine
 from warren_machines.queue.ready.service_order import may_be_served
 from warren_machines.queue.state import QueueState
 from warren_raft.machine import Applied, Meta
+from warren_raft.versions import NEWEST
 from warren_wire.amqp091 import properties
 from warren_wire.block.block import encode
 from warren_wire.queue_values.config import QueueConfig
@@ -108,7 +108,7 @@ class Queue:
         self.index = 0
         self.stride = stride
         self.checked = True
-        self.version = VERSION
+        self.version = NEWEST
         self.seqs: dict[int, int] = {}
         self.log: list[tuple[Meta, bytes]] = []
         self.effects: tuple[Any, ...] = ()
@@ -160,7 +160,7 @@ class Queue:
     def tick(self, passed_ms: int) -> None:
         """Time passes; the timer fires if it is due."""
         self.now += passed_ms
-        self.apply(encode_submission(Submission(0, "", 0, (Timer(),), VERSION)))
+        self.apply(encode_submission(Submission(0, "", 0, (Timer(),), NEWEST)))
 
     def got(self, consumer: int = 1, uplink: int = 1) -> list[tuple[int, int, int, int, int]]:
         """What was delivered to a consumer since this was asked last."""

@@ -24,8 +24,6 @@ NOTHING = Applied()
 class Commands:
     """The state is the list of commands' first words; the rest is ballast."""
 
-    version = 1
-
     def init(self) -> list[bytes]:
         return []
 
@@ -38,6 +36,9 @@ class Commands:
 
     def snapshot(self, state: list[bytes]) -> bytes:
         return b"\n".join(state)
+
+    def form(self, state: object) -> int:
+        return 1
 
     def restore(self, data: bytes) -> list[bytes]:
         return data.split(b"\n")

@@ -25,8 +25,6 @@ silence, or about hanging disks, sets its own; a connection that ends is seen at
 class Listing:
     """The state is the list of commands."""
 
-    version = 1
-
     def init(self) -> list[bytes]:
         return []
 
@@ -39,6 +37,9 @@ class Listing:
 
     def snapshot(self, state: list[bytes]) -> bytes:
         return b"\0".join(state)
+
+    def form(self, state: object) -> int:
+        return 1
 
     def restore(self, data: bytes) -> list[bytes]:
         return data.split(b"\0")

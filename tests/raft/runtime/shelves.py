@@ -23,8 +23,6 @@ class Shelf:
     that N divides.
     """
 
-    version = 1
-
     def init(self) -> dict[str, Any]:
         return {"live": [], "count": 0}
 
@@ -42,6 +40,9 @@ class Shelf:
 
     def snapshot(self, state: dict[str, Any]) -> bytes:
         return msgspec.msgpack.encode(state)
+
+    def form(self, state: object) -> int:
+        return 1
 
     def restore(self, data: bytes) -> dict[str, Any]:
         return msgspec.msgpack.decode(data)

@@ -37,7 +37,7 @@ BROKEN: dict[str, Callable[[Snapshot], bytes]] = {
         one, live=Indexes.of([1, one.index + 5]).tobytes()
     ),
     "a state that is none": lambda one: encoded(one, state=b"\xc1"),
-    "a newer machine's": lambda one: encoded(one, machine_version=2),
+    "a newer machine's": lambda one: encoded(one, version=2),
 }
 
 

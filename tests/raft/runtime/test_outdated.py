@@ -13,6 +13,7 @@ from warren_raft.runtime.net import codec
 from warren_raft.runtime.net.handshake import Hello
 from warren_raft.runtime.peer_write_marks import Kept, PeerWriteMarks
 from warren_raft.storage.errors import DirectoryOutdated
+from warren_raft.versions import OWN
 
 
 def with_an_older_copy(nodes: Nodes) -> str:
@@ -107,7 +108,7 @@ def test_a_lost_disk_is_no_older_copy(nodes: Nodes) -> None:
 
 
 def hello(disk: int, written: int, vouched: tuple[int, int, int] = (0, 0, 0)) -> Hello:
-    return Hello(3, "c", "n2", 1, b"", disk, written=written, vouched=vouched)
+    return Hello(OWN, "c", "n2", 1, b"", disk, written=written, vouched=vouched)
 
 
 def test_what_is_remembered_is_of_one_disk_and_never_falls() -> None:

@@ -13,7 +13,6 @@ from warren_broker.cluster.request_timeouts import RequestTimeouts
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
-    VERSION,
     AnyCommand,
     Enqueue,
     Refused,
@@ -126,7 +125,8 @@ class QueueClients:
         known = self.cluster.client(queue.group)
         if known is not None:
             return known
-        boot_id, node = self.cluster.host.boot_id, self.cluster.host.node_id
+        host = self.cluster.host
+        boot_id, node = host.boot_id, host.node_id
 
         smallest = self._compress_bytes_min
 
@@ -135,7 +135,8 @@ class QueueClients:
             if smallest is not None and block is not None and len(block) >= smallest:
                 block = compress(block, smallest)
             number = self.definitions.incarnation
-            submission = Submission(boot_id, node, seq, commands, VERSION, answered, number)
+            version = host.version
+            submission = Submission(boot_id, node, seq, commands, version, answered, number)
             return encode_submission(submission, block)
 
         def assembled(selections: Any, head: bytes) -> bytes:

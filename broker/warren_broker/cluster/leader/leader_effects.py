@@ -14,7 +14,6 @@ from warren_broker.counting.counters import Counters
 from warren_machines.queue import effects as queue_effects
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import (
-    VERSION,
     AnyCommand,
     NodeBack,
     NodeDown,
@@ -193,7 +192,7 @@ class LeaderEffects:
 
     def _propose(self, group: int, command: AnyCommand) -> bool:
         host = self._cluster.host
-        submission = Submission(0, host.node_id, 0, (command,), VERSION)
+        submission = Submission(0, host.node_id, 0, (command,), host.version)
         try:
             host.propose(group, encode_submission(submission, None))
         except (NotLeader, UnknownGroup):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 
+from msgspec.structs import replace
+
 from warren_broker.cluster import messages
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions, Load
@@ -60,7 +62,9 @@ class Joining:
         if self._definitions.ready:
             return
         host = self._cluster.host
-        question = messages.encode(messages.Join(host.node_id, host.disk, self._address))
+        question = messages.encode(
+            messages.Join(host.node_id, host.disk, self._address, versions=host.versions)
+        )
         for node in self._cluster.peers():
             host.send(node, list(question))
         self._cluster.loop.call_later(JOIN_INTERVAL_MS, self._ask)
@@ -71,8 +75,9 @@ class Joining:
         if known is not None and (known.disk, known.address) == (message.disk, message.address):
             return
         if host.is_leader(METADATA_GROUP):
-            command = commands.JoinNode(message.node, message.disk, message.address)
-            data = encode_submission(0, host.node_id, 0, (command,))
+            where = message.disk, message.address, message.versions
+            command = commands.JoinNode(message.node, *where)
+            data = encode_submission(0, host.node_id, 0, (command,), host.version)
             try:
                 host.propose(METADATA_GROUP, data)
             except (NotLeader, UnknownGroup):
@@ -81,8 +86,7 @@ class Joining:
         elif not message.passed_on:
             leader = self._cluster.leader_of(METADATA_GROUP)
             if leader is not None and leader != message.node:
-                passed = messages.Join(message.node, message.disk, message.address, True)
-                host.send(leader, messages.encode(passed))
+                host.send(leader, messages.encode(replace(message, passed_on=True)))
 
     # ------------------------------------------------------------ addresses
 

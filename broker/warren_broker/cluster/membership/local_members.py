@@ -99,9 +99,8 @@ class LocalMembers:
         )
         if spec.joining and queue.group not in host.groups():
             log.info("%s: starting an empty member on this node", _name(queue))
-        host.start_group(
-            spec, QueueMachine(queue.initial or queue.config, numbered_above(queue.group))
-        )
+        newest, config = host.versions.newest, queue.initial or queue.config
+        host.start_group(spec, QueueMachine(config, numbered_above(queue.group), newest))
 
 
 def _name(queue: QueueRecord) -> str:

@@ -13,6 +13,7 @@ from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.membership.maintenance import Maintenance
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, member
+from warren_broker.cluster.membership.version_raiser import VersionRaiser
 from warren_broker.cluster.messages import GroupFacts
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_machines.metadata import commands
@@ -47,7 +48,7 @@ def answers_refusals(method: Callable[P, None]) -> Callable[P, None]:
 
 @dataclass(eq=False, repr=False)
 class NodeService:
-    """Lists nodes, and handles maintenance and removal."""
+    """Lists nodes, and handles maintenance, removal and, in `versions`, upgrades."""
 
     _cluster: Cluster
     _definitions: Definitions
@@ -55,6 +56,7 @@ class NodeService:
     _placement: Placement
     _maintenance: Maintenance
     _alarms: ResourceAlarms
+    versions: VersionRaiser
 
     # ------------------------------------------------------------ status
 

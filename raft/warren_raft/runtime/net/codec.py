@@ -7,6 +7,7 @@ A frame is `u32 length of the body | u8 kind | body`, little-endian.
 | 0 HEARTBEAT | empty; or u8: condition of the sender's disk; or u64: position of its log: below |
 | 1 RAFT | u32 length of the header, MessagePack header, blobs |
 | 2 MESSAGE | an application message |
+| 3 RAISED | u32: version of the cluster from here on |
 | 16 HELLO | MessagePack Hello: the sender's identity |
 | 17 PROOF | MessagePack Proof: that it knows the cluster's secret |
 | 18 WELCOME | empty: from here on the other kinds are allowed |
@@ -36,8 +37,7 @@ from warren_raft.runtime.net.stream import Buffer
 from warren_raft.types import EntryKind, Term, TimeMs
 from warren_wire.undecodable import UNDECODABLE
 
-PROTOCOL = 1
-HEARTBEAT, RAFT, MESSAGE = 0, 1, 2
+HEARTBEAT, RAFT, MESSAGE, RAISED = 0, 1, 2, 3
 HELLO, PROOF, WELCOME, REFUSED = 16, 17, 18, 19
 HANDSHAKE_FRAME_BYTES_MAX = 64 << 10
 
@@ -57,14 +57,14 @@ HEARTBEAT_FRAME = _FRAME.pack(0, HEARTBEAT)
 
 
 class BadFrame(PeerError):
-    """Bytes that no node of this version sends."""
+    """Bytes that no node sends on a link of this version."""
 
     def __init__(self, detail: str) -> None:
         self.detail = detail
         super().__init__(detail)
 
     def __str__(self) -> str:
-        return f"{self.detail}; run the same version on every node"
+        return f"{self.detail}; look at the memory and the network of the two nodes"
 
 
 class Carried(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -91,6 +91,18 @@ def disk_frame(condition: int) -> bytes:
 def position_frame(write: int) -> bytes:
     """Return a heartbeat with the last write of the log that is on the sender's disk."""
     return _POSITION_FRAME.pack(_POSITION.size, HEARTBEAT, write)
+
+
+def raised_frame(version: int) -> bytes:
+    """Return the frame that says which version the cluster has, before anything of it."""
+    return frame(RAISED, _LENGTH.pack(version))
+
+
+def raised(body: memoryview) -> int:
+    """Return the version in the body of a RAISED frame; raises BadFrame."""
+    if len(body) != _LENGTH.size:
+        raise BadFrame(f"a RAISED frame of {len(body)} bytes")
+    return int(_LENGTH.unpack(body)[0])
 
 
 def position(body: memoryview) -> int | None:

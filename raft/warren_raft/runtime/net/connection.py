@@ -29,6 +29,7 @@ from warren_raft.runtime.net.handshake import (
 from warren_raft.runtime.net.stream import Buffer, Stream
 from warren_raft.runtime.net.tls import PeerTls, begins_tls
 from warren_raft.types import NodeId
+from warren_raft.versions import spoken
 from warren_wire.undecodable import UNDECODABLE
 
 _hello = msgspec.msgpack.Decoder(Hello)
@@ -81,6 +82,9 @@ class TransportOwner(Protocol):
     def on_condition(self, node: NodeId, condition: int) -> None:
         """Handle the condition of the peer's disk, see `codec`."""
 
+    def on_raised(self, version: int) -> None:
+        """Handle the cluster's version: what the peer sends from here on may be of it."""
+
 
 class ConnectionOwner(Protocol):
     """The owner of the connections, and theirs: `owner` is told what comes once one is up."""
@@ -115,6 +119,7 @@ class PeerConnection:
 
     node     the peer: known from the start on the initiator, from its Hello on the acceptor
     hello    its Hello; seen_at: the address from which it connected, or at which it was reached
+    version  that the link speaks, `versions.spoken`; 0: the peer's Hello was not received yet
     claimed  the name in its Hello, also of a Hello that is refused; nothing vouches for it
     Invariant: while not `up` only handshake frames are accepted, up to HANDSHAKE_FRAME_BYTES_MAX
     """
@@ -134,6 +139,8 @@ class PeerConnection:
         self._told = 0
         self._own: Hello | None = None
         self.hello: Hello | None = None
+        self._heard = msgspec.Raw()
+        self.version = 0
         self.seen_at = _peer_host(sock)
         self._assembler = codec.Assembler(codec.HANDSHAKE_FRAME_BYTES_MAX)
         self.stream = self._stream(loop, sock)
@@ -208,6 +215,10 @@ class PeerConnection:
         """Send a heartbeat with the condition of this node's disk."""
         self.stream.send(codec.disk_frame(condition))
 
+    def send_raised(self, version: int) -> None:
+        """Say which version the cluster has, before anything else of this turn."""
+        self._write([codec.raised_frame(version)])
+
     def _write(self, buffers: list[Buffer]) -> None:
         assert self.up
         self.sent_something = True
@@ -252,6 +263,8 @@ class PeerConnection:
                 told.on_raft(node, codec.decode_raft(body))
             elif kind == codec.MESSAGE:
                 told.on_message(node, body)
+            elif kind == codec.RAISED:
+                told.on_raised(codec.raised(body))
             elif kind != codec.HEARTBEAT:
                 raise codec.BadFrame(f"a frame of kind {kind} on an established connection")
             elif (write := codec.position(body)) is not None:
@@ -269,6 +282,7 @@ class PeerConnection:
             refused = _refused.decode(body)
             raise RefusedByPeer(refused.reason, refused.second, self._is_removed(refused))
         if kind == codec.HELLO and self.hello is None:
+            self._heard = msgspec.Raw(bytes(body))
             self._greeted(_hello.decode(body))
         elif kind == codec.PROOF and self.hello is not None and not self.boot_id:
             assert self._own is not None
@@ -283,7 +297,8 @@ class PeerConnection:
         if not (refused.removed and self._initiator and self._own and self.hello):
             return False
         proof = Proof(refused.removed)
-        check_proof(proof, self._owner.key, "remover", self._own, self.hello)
+        key, heard = self._owner.key, self._heard
+        check_proof(proof, key, "remover", self._own, heard, self.hello)
         return True
 
     def _greeted(self, hello: Hello) -> None:
@@ -293,31 +308,32 @@ class PeerConnection:
         self.claimed = hello.node
         check_hello(hello, self._own)
         self.hello = hello
+        self.version = spoken(hello.versions, self._own.versions)
         if self._initiator:
             if hello.node != self.node:
                 raise PeerRefused(
                     f"node {hello.node!r} answers at the address given for {self.node!r}; correct "
                     f"the peers' addresses of node {self._own.node!r}"
                 )
-            self._send(codec.PROOF, prove(self._owner.key, "initiator", self._own, hello))
+            self._send(codec.PROOF, prove(self._owner.key, "initiator", self._own, self._heard))
             return
         self.node = hello.node
         self._send(codec.HELLO, self._own)
 
     def _proved(self, proof: Proof, own: Hello, other: Hello) -> None:
-        key = self._owner.key
+        key, heard = self._owner.key, self._heard
         if self._initiator:
-            check_proof(proof, key, "acceptor", own, other)
+            check_proof(proof, key, "acceptor", own, heard, other)
             self._judge(other)
             self.boot_id = other.boot_id
             self.stream.send(codec.frame(codec.WELCOME, b""))
             self._established()
             return
-        check_proof(proof, key, "initiator", other, own)
+        check_proof(proof, key, "initiator", heard, own, other)
         self._owner.admit(self, other)
         self._judge(other)
         self.boot_id = other.boot_id
-        self._send(codec.PROOF, prove(key, "acceptor", other, own))
+        self._send(codec.PROOF, prove(key, "acceptor", heard, own))
 
     def _judge(self, other: Hello) -> None:
         reason = self._owner.owner.judge(other)
@@ -349,7 +365,7 @@ class PeerConnection:
         if isinstance(error, PeerRefused) and not isinstance(error, RefusedByPeer):
             removed = b""
             if isinstance(error, NodeRemoved) and not self._initiator and self._own and self.hello:
-                removed = prove(self._owner.key, "remover", self.hello, self._own).mac
+                removed = prove(self._owner.key, "remover", self._heard, self._own).mac
             second = isinstance(error, SecondProcess) and error.alive
             self._send(codec.REFUSED, HandshakeRefused(str(error), second, removed))
             self.stream.flush()

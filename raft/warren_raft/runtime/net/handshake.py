@@ -22,9 +22,9 @@ secret of a few random words cannot be found, whereas a graphics card tried bill
 second against a plain HMAC. What follows the handshake is neither signed nor
 encrypted: without TLS (`net.tls`) the peers' network must be trusted.
 
-Version: `codec.PROTOCOL` counts up whenever a node sends what one of the version before cannot
-read, or submits what that would apply in another way. A node of another protocol is refused, by
-name: support of an older proof would give it to attackers.
+Version: each Hello has the versions of its program (`warren_raft.versions`). A link speaks the
+newest one that both have; a node that has none in common, or not that of the cluster, is refused by
+name. A later version may append fields to Hello: the proofs cover its bytes as they came.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from typing import Literal
 import msgspec
 
 from warren_raft.errors import PeerError
-from warren_raft.runtime.net.codec import PROTOCOL
 from warren_raft.types import NodeId
+from warren_raft.versions import Versions, remedy, spoken
 from warren_wire.quoting import escaped
 
 NONCE_BYTES = 32
@@ -50,6 +50,7 @@ REASON_CHARACTERS_MAX = 1000
 class Hello(msgspec.Struct, frozen=True, array_like=True):
     """The sender's identity.
 
+    versions    those of its program
     boot_id     64 random bits, drawn when its process started
     nonce       NONCE_BYTES random bytes, drawn for this connection
     disk        64 random bits, drawn when its data directory was made
@@ -60,11 +61,12 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     written     the last write of its log that is on its disk
     vouched     (disk, write, boot id): the last position of the receiver's log known to the sender,
                 as the process with that boot id reported it; zeros: not known
+    version     the version of the cluster that it is in; 0: not known
     known_as    the receiver's disk when the sender founded the cluster with it; 0: it did not. If
                 the receiver has another disk now, what the earlier one held is lost
     """
 
-    protocol: int
+    versions: Versions
     cluster: str
     node: NodeId
     boot_id: int
@@ -77,6 +79,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     known_as: int = 0
     written: int = 0
     vouched: tuple[int, int, int] = (0, 0, 0)
+    version: int = 0
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):
@@ -165,17 +168,22 @@ def peer_key(secret: bytes, cluster: str) -> bytes:
     )
 
 
-def prove(key: bytes, side: Side, initiator: Hello, acceptor: Hello) -> Proof:
+HelloBytes = Hello | msgspec.Raw
+"""A Hello, or the bytes of one that was received."""
+
+
+def prove(key: bytes, side: Side, initiator: HelloBytes, acceptor: HelloBytes) -> Proof:
     """Return the proof of `side`; key: `peer_key`."""
     said = msgspec.msgpack.encode(("warren peer", side, initiator, acceptor))
     return Proof(hmac.digest(key, said, "sha256"))
 
 
-def check_proof(proof: Proof, key: bytes, side: Side, initiator: Hello, acceptor: Hello) -> None:
-    """Raise PeerRefused unless the proof shows that `side` knows the secret."""
+def check_proof(
+    proof: Proof, key: bytes, side: Side, initiator: HelloBytes, acceptor: HelloBytes, other: Hello
+) -> None:
+    """Raise PeerRefused unless the proof shows that `side`, which sent `other`, has the secret."""
     expected = prove(key, side, initiator, acceptor)
     if not hmac.compare_digest(proof.mac, expected.mac):
-        other = initiator if side == "initiator" else acceptor
         raise PeerRefused(
             f"node {other.node!r} does not have the secret of cluster {other.cluster!r}; give all "
             "members the same cluster secret"
@@ -192,11 +200,17 @@ def check_names(hello: Hello) -> None:
 
 def check_hello(hello: Hello, own: Hello) -> None:
     """Raise PeerRefused unless the two can belong to one cluster."""
-    if hello.protocol != PROTOCOL:
+    if not spoken(hello.versions, own.versions):
         raise PeerRefused(
-            f"node {hello.node!r} speaks peer protocol {hello.protocol}, node {own.node!r} "
-            f"speaks {PROTOCOL}; run versions that have one in common"
+            f"node {hello.node!r} has {hello.versions}, node {own.node!r} has {own.versions}; run "
+            "releases that have one in common: upgrade through each release between them"
         )
+    for one, other in ((hello, own), (own, hello)):
+        if other.version and other.version not in one.versions:
+            raise PeerRefused(
+                f"node {one.node!r} has {one.versions}, and the cluster of node {other.node!r} has "
+                f"version {other.version}; {remedy(one.versions, other.version)}"
+            )
     if hello.cluster != own.cluster:
         raise PeerRefused(
             f"node {hello.node!r} is of cluster {hello.cluster!r}, node {own.node!r} of "

@@ -274,6 +274,17 @@ class Transport:
             if peer.connection is not None and node in (None, peer.node):
                 peer.connection.send_condition(condition)
 
+    def version(self, node: NodeId) -> int:
+        """Return the version that the link with that peer speaks; 0: none is established."""
+        connection = self._connection(node)
+        return 0 if connection is None else connection.version
+
+    def tell_raised(self, version: int) -> None:
+        """Send the cluster's version to all that are connected, before anything of it."""
+        for peer in self._peers.values():
+            if peer.connection is not None:
+                peer.connection.send_raised(version)
+
     # ------------------------------------------------------------ silence
 
     def renew(self, node: NodeId) -> None:

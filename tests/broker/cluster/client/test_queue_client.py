@@ -10,7 +10,8 @@ import pytest
 from tests.wire.kernel.conftest import loaded
 from warren_broker.cluster.client.uplink import UNANSWERED_MAX, InFlight, Uplink
 from warren_machines.queue.codec import decode_submission, encode_submission
-from warren_machines.queue.commands import VERSION, Enqueue, Purge, Submission
+from warren_machines.queue.commands import Enqueue, Purge, Submission
+from warren_raft.versions import NEWEST
 from warren_wire.kernel import MessageTable, Route, Selection
 
 
@@ -65,7 +66,7 @@ def test_messages_are_assembled_into_their_entry_which_is_sent_as_it_is() -> Non
     made: list[bytes] = []
 
     def encode_entry(seq, commands, block, answered):
-        return encode_submission(Submission(7, "n1", seq, commands, VERSION, answered), block)
+        return encode_submission(Submission(7, "n1", seq, commands, NEWEST, answered), block)
 
     def assemble_entry(parts, head):
         made.append(assembly.assemble(parts, before=head))
@@ -81,7 +82,7 @@ def test_messages_are_assembled_into_their_entry_which_is_sent_as_it_is() -> Non
     (sent,) = uplink.take()
     assert sent.data is made[0]
     submission, block = decode_submission(sent.data)
-    assert submission == Submission(7, "n1", 1, (Enqueue(), Purge()), VERSION)
+    assert submission == Submission(7, "n1", 1, (Enqueue(), Purge()), NEWEST)
     assert block == assembly.assemble([Selection(table, 0, 2)])
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from warren_broker.cluster.leader.block_cache import SMALL_BYTES_MAX, BlockCache
 from warren_machines.queue.codec import block_offset, encode_submission
-from warren_machines.queue.commands import VERSION, Enqueue, Submission
+from warren_machines.queue.commands import Enqueue, Submission
 from warren_raft.storage.errors import EntryDamaged
+from warren_raft.versions import NEWEST
 from warren_wire.block.block import BLOCK_OVERHEAD_BYTES, Block, compress, encode
 
 GROUP = 1
@@ -21,7 +22,7 @@ GROUP = 1
 def entry(*bodies: bytes, packed: bool = False) -> bytes:
     block = encode(list(bodies), [b"\0\0"] * len(bodies), (b"", b"q"))
     return encode_submission(
-        Submission(1, "a", 1, (Enqueue(),), VERSION), compress(block) if packed else block
+        Submission(1, "a", 1, (Enqueue(),), NEWEST), compress(block) if packed else block
     )
 
 

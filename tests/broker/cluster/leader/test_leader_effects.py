@@ -41,6 +41,7 @@ class Host:
     ended: set[str] = field(default_factory=set)
     node_id: str = "a"
     boot_id: int = 1
+    version: int = 1
     proposed: list[object] = field(default_factory=list)
     leads: bool = True
     hands_over: bool = False

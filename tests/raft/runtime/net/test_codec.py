@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
@@ -168,9 +167,3 @@ def test_no_cut_or_flip_of_a_raft_frame_gets_further_than_a_refusal() -> None:
             codec.decode_raft(memoryview(damaged))
         except codec.BadFrame:
             pass  # any other exception fails the test
-
-
-def test_the_docs_have_the_number_of_the_protocol() -> None:
-    page = Path(__file__).parents[4] / "docs" / "membership.md"
-    text = " ".join(page.read_text(encoding="utf-8").split())
-    assert f"This is peer protocol {codec.PROTOCOL}." in text

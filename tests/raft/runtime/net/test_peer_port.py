@@ -8,16 +8,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
 from tests.raft.runtime.kit import until
 from tests.raft.runtime.net.test_transport import Raw, greeting, hello, made
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.call_table import CallState
-from warren_raft.runtime.net.handshake import Hello
 from warren_raft.runtime.net.peer_port import PeerPort
 from warren_raft.runtime.net.transport import REPEAT_MS, SUBJECTS_MAX, TEXTS_MAX, SaidOnce
+from warren_raft.versions import Versions
 
 LONG_MS = 600_000
 """Of a handshake: what a stranger holds is held until the test is over."""
@@ -98,33 +97,22 @@ def test_a_hello_in_a_peers_name_stops_no_call_and_replaces_no_connection(tmp_pa
     loop.close()
 
 
-def another_version(host: Host, protocol: int) -> None:
-    """Let a node say that it speaks another protocol."""
-    greets = host.greeting
-
-    def greeting_of(to: str) -> Hello:
-        return structs.replace(greets(to), protocol=protocol)
-
-    host.greeting = greeting_of  # type: ignore[method-assign]
-
-
 def test_while_two_versions_meet_each_node_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "warren.raft")
     loop = Loop()
     a = made(loop, tmp_path, "a", reconnect_ms_max=20)
-    b = made(loop, tmp_path, "b", reconnect_ms_max=20)
-    another_version(b, 99)
+    b = made(loop, tmp_path, "b", reconnect_ms_max=20, versions=Versions(98, 99))
     a.add_peer("b", ("127.0.0.1", b.port))
     b.add_peer("a", ("127.0.0.1", a.port))
     made_calls = (a._transport._peers["b"], b._transport._peers["a"])
     until(loop, lambda: all(peer.calls_made > 15 for peer in made_calls))
-    lines = [line for line in caplog.messages if "speaks peer protocol 99" in line]
+    lines = [line for line in caplog.messages if "has versions 98 to 99" in line]
     assert 0 < len(lines) <= 4, "of each node one about its calls, one about the other's"
     for host, other in ((a, "b"), (b, "a")):
         refusal = host._transport.peer_port.refusals[other]
-        assert "node 'b' speaks peer protocol 99, node 'a' speaks" in refusal
+        assert "node 'b' has versions 98 to 99" in refusal and "node 'a' has version 1" in refusal
     a.stop()
     b.stop()
     loop.close()

@@ -18,6 +18,7 @@ from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net import codec
 from warren_raft.runtime.net.handshake import Hello, Proof, peer_key, prove
+from warren_raft.versions import OWN, Versions
 
 SECRET = b"a secret of the tests"
 KEY = peer_key(SECRET, "test")
@@ -128,7 +129,7 @@ class Raw:
 
 def hello(node: str = "a", **changes: Any) -> Hello:
     values = {
-        "protocol": codec.PROTOCOL,
+        "versions": OWN,
         "cluster": "test",
         "node": node,
         "boot_id": 7,
@@ -154,7 +155,7 @@ def nested_greeting() -> bytes:
 @pytest.mark.parametrize(
     ("first", "answer"),
     [
-        (greeting(hello(protocol=99)), "speaks peer protocol 99"),
+        (greeting(hello(versions=Versions(98, 99))), "has versions 98 to 99"),
         (greeting(hello(nonce=b"short")), "nonce of 5 bytes"),
         (codec.HEARTBEAT_FRAME, None),
         (codec.frame(codec.WELCOME, b""), None),
@@ -216,6 +217,24 @@ def test_a_proof_of_another_connection_or_of_the_other_side_does_not_serve(
     # Established now: a frame of nonsense ends it, and only it.
     raw.send(codec.frame(codec.RAFT, b"\xff" * 9))
     until(loop, lambda: not host.connected("a"))
+    host.stop()
+    loop.close()
+
+
+def test_a_later_version_may_append_to_its_greeting(tmp_path: Path) -> None:
+    """Its proof covers the field that this version does not know."""
+    loop = Loop()
+    host = called_by_a(loop, tmp_path)
+    raw = Raw(loop, host)
+    head, *fields = msgspec.msgpack.encode(hello(versions=Versions(1, 2)))
+    longer = bytes((head + 1, *fields)) + b"\xa3new"
+    raw.send(codec.frame(codec.HELLO, longer))
+    raw.read(lambda r: len(r.frames()) == 1)
+    other = msgspec.Raw(raw.frames()[0][1])
+    proof = prove(KEY, "initiator", msgspec.Raw(longer), other)
+    raw.send(codec.frame(codec.PROOF, msgspec.msgpack.encode(proof)))
+    raw.read(lambda r: len(r.frames()) > 1)
+    assert raw.frames()[1][0] == codec.PROOF
     host.stop()
     loop.close()
 
