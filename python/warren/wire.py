@@ -21,6 +21,7 @@ from warren.errors import (
 )
 from warren.login_secrets import LoginSecrets
 from warren.uri import Address
+from warren_wire.admin.overview import API_OFFERED, API_PROPERTY, api_spoken
 from warren_wire.amqp10.addresses import MANAGEMENT, WARREN_ANSWERS
 from warren_wire.amqp10.client import CONNECTION, SESSION, TRANSPORT, ClientEngine, ClientLink
 from warren_wire.amqp10.proton import (
@@ -267,7 +268,17 @@ class Wire:
     # -------------------------------------------------------------- events
 
     def _opened(self) -> None:
-        self._open = True
+        told = self._client.engine.connection.remote_properties or {}
+        offered = {str(key): str(value) for key, value in told.items()}.get(API_PROPERTY)
+        # A broker that does not say it is none of this product: what it has is seen when it is
+        # asked.
+        self._open = offered is None or api_spoken(offered) > 0
+        if not self._open:
+            self._lost = PeerError(
+                f"the node at {_text(self.host)} speaks versions {offered} of the client's "
+                f"requests, this client {API_OFFERED}: install a client of the broker's release, "
+                "or of the one before or after it"
+            )
 
     def _over(self, what: str, condition: Any) -> None:
         """End the connection; the first reason is kept."""

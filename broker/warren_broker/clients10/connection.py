@@ -43,6 +43,7 @@ from warren_broker.clients10.receiver import BlocksLink
 from warren_broker.clients10.replies_link import RepliesLink
 from warren_broker.clients10.sender import PiecesLink
 from warren_machines.queue import commands
+from warren_wire.admin.overview import API_OFFERED, API_PROPERTY
 from warren_wire.admin.requests import Request, Tag, Token
 from warren_wire.amqp10.addresses import (
     AnonymousTarget,
@@ -427,7 +428,8 @@ class Connection10:
         self.ask(OpenVhost(self.user, self.vhost), answered)
 
     def _vhost_answered(self, answer: VhostOpened) -> None:
-        told = {**self.limits.properties, "node": answer.node, "cluster_name": answer.cluster}
+        node = {"node": answer.node, "cluster_name": answer.cluster, API_PROPERTY: API_OFFERED}
+        told = {**self.limits.properties, **node}
         self._engine.open({symbol(key): value for key, value in told.items()})
         self.opened = True
         self._requests.extend(self._held)

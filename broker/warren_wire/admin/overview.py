@@ -8,8 +8,25 @@ import msgspec
 
 from warren_wire.admin.requests import AdminRequest, Result, route, seen
 
+API_OLDEST = 2
 API_VERSION = 2
-"""2: a sink's batches belong to runs, published by name and number of blocks; 1: without runs."""
+"""2: a sink's batches belong to runs, published by name and number of blocks; 1: without runs.
+
+Another version is a change that a client of the one before would not understand. The node serves
+all from API_OLDEST on, and a client uses the newest one that both have.
+"""
+API_PROPERTY = "warren-api"
+"""Of the node's Open: "OLDEST-NEWEST", see `api_spoken`."""
+API_OFFERED = f"{API_OLDEST}-{API_VERSION}"
+
+
+def api_spoken(offered: str, oldest: int = API_OLDEST, newest: int = API_VERSION) -> int:
+    """Return the version that a client and a node with that API_PROPERTY speak; 0: none."""
+    least, _, most = offered.partition("-")
+    if not (least.isdecimal() and most.isdecimal()):
+        return 0
+    common = min(int(most), newest)
+    return common if common >= max(int(least), oldest) else 0
 
 
 class OverviewNode(msgspec.Struct, frozen=True):
@@ -23,7 +40,7 @@ class OverviewNode(msgspec.Struct, frozen=True):
 class Overview(Result, frozen=True):
     """The answering node and its cluster.
 
-    api  version of the requests that `/management` supports: API_VERSION
+    api, api_oldest  newest and oldest version of the requests that `/management` supports
     cluster_name  the name under which the cluster is shown; "": `cluster`, its own
     """
 
@@ -33,6 +50,7 @@ class Overview(Result, frozen=True):
     nodes: tuple[OverviewNode, ...]
     api: Annotated[int, seen(amqp="uint")] = API_VERSION
     cluster_name: str = ""
+    api_oldest: Annotated[int, seen(amqp="uint")] = API_OLDEST
 
 
 class AlarmInfo(msgspec.Struct, frozen=True):
