@@ -28,6 +28,7 @@ def _hold(asker: Asker, request: requests.HoldGroupRequest, answer: Answer) -> N
                 found.members,
                 asker.broker.settings.cluster,
                 asker.broker.cluster.host.cluster_id,
+                asker.broker.cluster.host.version,
             )
         )
 

@@ -151,7 +151,7 @@ class Recovery:
             self.logs.next_term(METADATA_GROUP),
             store.last_time_ms() or 0,
             store.born,
-            MACHINE.version,
+            MACHINE.form(self.found.state),
             (),
             (),
             b"",

@@ -124,5 +124,6 @@ def write_directory(
                 snapshot = replace(snapshot, voters=tuple(sorted(queue.nodes)), learners=(), ids=())
             logs.create(snapshot.group, snapshot.voters)
             logs.install(snapshot, image.entries())
-        logs.directory.change(formed=True, cluster_id=cluster.cluster_id)
+        version = definitions.state.version
+        logs.directory.change(formed=True, cluster_id=cluster.cluster_id, version=version)
     files.rename(beside, path)

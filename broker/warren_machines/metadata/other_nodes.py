@@ -16,6 +16,7 @@ from warren_machines.metadata.queues import remove_queues
 from warren_machines.metadata.records import ClusterNode, QueueRecord
 from warren_machines.metadata.state import MetadataState
 from warren_raft.machine import Meta
+from warren_raft.versions import Versions
 
 
 def move_to(
@@ -34,7 +35,8 @@ def move_to(
     returns  the queues that are deleted because no node has them
     """
     context = MetadataContext(meta, state, 0, "")
-    now = {one.name: one for one in nodes}
+    only = Versions(state.version, state.version)  # until its program says more at its start
+    now = {one.name: msgspec.structs.replace(one, versions=only) for one in nodes}
     for known in list(state.nodes.values()):
         if known.name not in now or now[known.name].disk != known.disk:
             unregister(state, known)

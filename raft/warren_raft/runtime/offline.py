@@ -32,6 +32,7 @@ from warren_raft.types import (
     NodeId,
     Term,
 )
+from warren_raft.versions import OWN
 
 CHUNK_BYTES = 16 << 20
 """Entries that are read, or written, at once."""
@@ -89,7 +90,7 @@ class OfflineLogs:
         if found:
             return decode(found[-1])
         if store.snapshot is not None:
-            return known_members(store.snapshot, store.snapshot.machine_version)
+            return known_members(store.snapshot, OWN)
         return log_identity.decode(group, store.created).membership(self.node)
 
     def replay(self, group: GroupId, machine: Machine[State]) -> State:
@@ -97,7 +98,7 @@ class OfflineLogs:
         store = self.groups[group]
         snapshot, index = store.snapshot, store.snapshot_index
         if snapshot is not None:
-            known_members(snapshot, machine.version)
+            known_members(snapshot, OWN)
         state = machine.init() if snapshot is None else machine.restore(snapshot.state)
         while index < store.last_index():
             for entry in store.entries(index + 1, store.last_index(), CHUNK_BYTES):
