@@ -3,7 +3,7 @@
 1. The tree is clean, on main, and `warren_wire.VERSION` is VERSION.
 2. The fragments in `changes/` become a section of CHANGELOG.md; that commit is the release.
 3. What the public interface in Python lost since the last tag is printed: a name that was public
-   leaves only after a release in which it was deprecated (docs/versions.md).
+   leaves only after a release in which it was deprecated (docs/project/versions.md).
 4. Tests and the wheels; `dist/SHA256SUMS` has the hash of each file.
 5. The tag, where one can be made.
 

@@ -43,6 +43,7 @@ OUTSIDE: Final = {
     "SECURITY.md": "project/security.md",
     "CODE_OF_CONDUCT.md": "project/conduct.md",
     "bench/README.md": "project/bench.md",
+    "examples/README.md": "tutorials/examples.md",
 }
 """A page elsewhere in the repository → its place in the site."""
 KINDS: Final = ("tutorials", "how-to", "reference", "explanation", "project")

@@ -1,6 +1,6 @@
 """Counted steps: the bound of the work that one input causes in one turn of the node's loop.
 
-docs/architecture.md (the work of a turn) has the rule.
+docs/explanation/architecture.md (the work of a turn) has the rule.
 """
 
 from __future__ import annotations

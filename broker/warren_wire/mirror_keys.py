@@ -1,7 +1,7 @@
 """The policy keys of mirrored queues: their values, how they merge, what they ask for.
 
 Names, refusals and rules of merging are those of RabbitMQ 3.13, the last version with mirrored
-classic queues. What the keys mean here is in docs/membership.md.
+classic queues. What the keys mean here is in docs/explanation/membership.md.
 """
 
 from __future__ import annotations

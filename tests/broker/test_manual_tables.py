@@ -1,4 +1,4 @@
-"""The tables of settings and metrics in docs/operating.md have what the code has, and no more."""
+"""The tables of settings and metrics in docs/reference have what the code has, and no more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from warren_broker.metrics.exposition import ProcessReading, ScrapeView, text
 from warren_broker.metrics.readings import CountedQueue, NodeReading, QueueReading
 from warren_raft.runtime.group import LogPosition
 
-MANUAL = (Path(__file__).resolve().parents[2] / "docs" / "operating.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGES = ("settings", "metrics", "tls", "oauth", "monitor", "form-and-grow")
+MANUAL = "".join(next(DOCS.glob(f"*/{page}.md")).read_text() for page in PAGES)
 SHOWN_AS_TOML = ("", "listen", "tls", "auth_oauth2")
 """Tables that the manual shows as an example with comments; "" is the top one."""
 ELSEWHERE = ("management", "shovels")
@@ -69,7 +71,7 @@ def test_each_setting_is_in_the_manual(path: str) -> None:
     if path.split(".")[0] in ELSEWHERE:
         return
     if table in SHOWN_AS_TOML or table.split(".")[0] == "auth_oauth2":
-        assert re.search(rf"\b{key}\b", MANUAL), f"docs/operating.md does not name {path}"
+        assert re.search(rf"\b{key}\b", MANUAL), f"docs/reference/settings.md does not name {path}"
         return
     default = KEYS[path].default
     if path == "log.exchange.enabled":
@@ -111,14 +113,14 @@ def test_each_metric_is_in_the_manual() -> None:
         for name in re.findall(r"`([a-z_]+)`", line):
             if name.startswith("_"):
                 ends = [one for one in every if one.endswith(name)]
-                assert ends, f"docs/operating.md names {name}, which there is not"
+                assert ends, f"docs/reference/metrics.md names {name}, which there is not"
                 named.add(max(ends, key=lambda one: (_alike(one, before), -len(one))))
             elif name.startswith(("rabbitmq_", "warren_")) and name != "rabbitmq_prometheus":
-                assert name in every, f"docs/operating.md names {name}, which there is not"
+                assert name in every, f"docs/reference/metrics.md names {name}, which there is not"
                 named.add(name)
                 before = name
     missing = sorted(every - named)
-    assert not missing, f"docs/operating.md does not name {missing}"
+    assert not missing, f"docs/reference/metrics.md does not name {missing}"
 
 
 def _alike(one: str, other: str) -> int:

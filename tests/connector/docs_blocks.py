@@ -1,11 +1,11 @@
-"""The Python blocks of docs/connector.md, for tests that run them as they stand there."""
+"""The Python blocks of docs/how-to/decode.md, for tests that run them as they stand there."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "connector.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "decode.md"
 
 
 def blocks(heading: str) -> list[str]:

@@ -291,7 +291,7 @@ class World:
     def begin_again(self) -> None:
         """The query is stopped and begins with a new checkpoint, under the name of its reader.
 
-        It continues after the last settled claim (docs/connector.md), so what is still in the queue
+        It continues after the last settled claim (claims.md), so what is still in the queue
         is in two batches if it was committed.
         """
         for run in self.runs:

@@ -1,4 +1,4 @@
-"""README's sessions for a data engineer, run from its text as a reader would paste them."""
+"""README's session, run from its text as a reader would paste it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-
-from connector.amqp.rabbitmq import OneRabbitMQ
-from pyspark_warren.spool.receiver_process import RECEIVER_CLOSE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
@@ -21,10 +17,11 @@ PYTHON_WITHOUT_US = "#!/bin/sh\necho 'no module named pyspark_warren here' >&2\n
 RUN_S_MAX = 600
 
 
-def session(number: int = 0) -> str:
-    """A Python block of the page."""
-    found = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.M | re.S)
-    return str(found[number])
+def session() -> str:
+    """The Python block of the page."""
+    text = README.read_text(encoding="utf-8")
+    (found,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    return str(found)
 
 
 def test_the_session_of_the_readme_did_not_find_the_data_source(tmp_path: Path) -> None:
@@ -56,24 +53,3 @@ def run(place: Path, text: str, path: str) -> list[str]:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout.strip().splitlines()
-
-
-def test_the_session_of_the_readme_with_rabbitmq(tmp_path: Path) -> None:
-    with OneRabbitMQ() as rabbitmq:
-        with rabbitmq.connect() as connection:
-            channel = connection.channel()
-            channel.queue_declare("orders", durable=True)
-            channel.confirm_delivery()
-            for number in range(50):
-                channel.basic_publish("", "orders", b"%d" % number)
-        text = session(1)
-        assert "localhost:5672" in text
-        text = text.replace("localhost:5672", rabbitmq.hosts)
-        assert run(tmp_path, text, os.environ["PATH"])[-1] == "50"
-        with rabbitmq.connect() as connection:
-            channel = connection.channel()
-            deadline = time.monotonic() + RECEIVER_CLOSE_S + 10
-            while (left := channel.queue_declare("orders", passive=True).method).consumer_count:
-                assert time.monotonic() < deadline, "the receiver outlived its driver"
-                time.sleep(0.1)
-            assert left.message_count == 0, "acknowledged, not only delivered"

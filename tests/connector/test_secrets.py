@@ -150,7 +150,7 @@ def server() -> Iterator[FakeServer]:
 
 
 URIS_TOO = "(?i)ur[il]"
-"""For Spark's setting of options whose values it hides, as docs/connector.md says."""
+"""For Spark's setting of options whose values it hides, as docs/how-to/secrets.md says."""
 WAYS = {
     "password": ({"user": "u", "password": SECRET}, None),
     "uri": ({"uri": f"amqp://u:{SECRET}@AT/%2F"}, URIS_TOO),

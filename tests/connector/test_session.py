@@ -126,7 +126,7 @@ def test_predicates_are_applied_by_the_source_as_by_spark(spark: Any, server: Fa
             assert sorted(frame.collect(), key=repr) == sorted(wanted, key=repr), text
         twice = pushing.load()
         some, whole = twice.where("priority = 0").count(), twice.count()
-        # What docs/connector.md says of Spark; where it is not so, pushFilters=true is accepted.
+        # What connector-columns.md says; where it is not so, pushFilters=true is accepted.
         assert (some, whole) == (6, 18 if hasattr(DataSourceReader, "pushLimit") else 6)
     finally:
         spark.conf.unset(name)

@@ -206,7 +206,7 @@ def test_errors_keep_their_conditions(spark: Any, server: FakeServer) -> None:
 def test_a_password_in_the_text_of_a_statement_is_in_its_plan(
     spark: Any, server: FakeServer
 ) -> None:
-    """docs/connector.md says so, and that passwordFile and passwordEnv are not."""
+    """docs/how-to/secrets.md says so, and that passwordFile and passwordEnv are not."""
     spark.udtf.register("fake_queue", udtf(FakeQueue, useArrow=False))
 
     def explained(text: str, **parameters: str) -> str:

@@ -123,7 +123,7 @@ def test_a_trace_continues_behind_spark(
         spans.add(span)
     assert len(spans) == 4 and PARENT.split("-")[2] not in spans
     assert arrived[b"a"]["tries"] == 7
-    # An annotation of another name than x-… has no place in a row: docs/connector.md says so.
+    # An annotation of another name than x-… has no place in a row: docs/how-to/decode.md.
     assert "traceparent" not in arrived[b"e"]
     assert all(symbol("traceparent") not in each for each in shown)
 

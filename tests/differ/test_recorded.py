@@ -17,7 +17,7 @@ from tidy import house
 pytestmark = pytest.mark.live
 scenarios.load()
 ATTEMPTS = 4
-PAGES = ("compatibility.md", "exchanges.md")
+PAGES = ("reference/compatibility.md", "reference/exchanges.md")
 
 
 @pytest.fixture(scope="module")

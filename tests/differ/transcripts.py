@@ -18,7 +18,7 @@ Transcript: TypeAlias = Sequence[Step]
 class Known:
     """A way in which Warren differs on purpose.
 
-    row       words of docs/compatibility.md that state the difference
+    row       words of docs/reference/compatibility.md that state the difference
     where     regular expression, found in "SCENARIO NUMBER. TITLE" of the steps that it is about
     rabbitmq  (pattern, replacement): turns what is observed on RabbitMQ into what is on Warren
     warren    the same for what is observed on Warren

@@ -1,4 +1,4 @@
-"""The memory that one client can make a node hold, measured on a node: see docs/limits.md.
+"""The memory that one client can make a node hold, measured on a node: see limits.md.
 
 What is measured is the most that the node's process ever had in memory, less what it had before.
 That does not depend on the machine's speed: a client sends until it may send no more.

@@ -1,7 +1,7 @@
 """RabbitMQ's guide to mirrored queues, walked section by section on real clusters.
 
 Each test quotes the first words of the sentences that it checks. Where Warren does something else,
-the test says what, and docs/membership.md says why that is safer.
+the test says what, and docs/explanation/membership.md says why that is safer.
 """
 
 from __future__ import annotations

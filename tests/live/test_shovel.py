@@ -128,7 +128,9 @@ def test_values_of_headers_that_pika_cannot_read_stay_what_they_are(
         eventually(lambda name=name: gone(admin, name) or None, "everything is moved")
     found = taken(broker, "shovel-c")
     assert sorted(body for _, body in found) == sorted(bodies)
-    del headers["infinite"]  # which an AMQP 1.0 end does not pass on (docs/compatibility.md)
+    del headers[
+        "infinite"
+    ]  # which an AMQP 1.0 end does not pass on (docs/reference/compatibility.md)
     assert [properties.headers for properties, _ in found] == [headers] * 20
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/client.md, run as they stand."""
+"""The examples of docs/reference/client.md, run as they stand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.warm_nodes import COLD_NODES
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "client.md"
+PAGE = ROOT / "docs" / "reference" / "client.md"
 EXAMPLES = ROOT / "examples"
 
 

@@ -1,4 +1,4 @@
-"""docs/specification.md, generated: `python3 build.py specification`.
+"""docs/project/specification.md, generated: `python3 build.py specification`.
 
 The files in `sentences` list the sentences of a document that state a behaviour, by their first
 words (the documents are not part of this repository), and the reason of those without a test. A
@@ -19,7 +19,7 @@ from pathlib import Path
 from tidy import house
 
 SENTENCES = Path(__file__).parent / "sentences"
-PAGE = house.ROOT / "docs" / "specification.md"
+PAGE = house.ROOT / "docs" / "project" / "specification.md"
 MARK = "specification"
 REASON = " | "
 TITLES = {
@@ -35,7 +35,7 @@ HEAD = """\
 Which test holds Warren to which sentence of RabbitMQ's documents on queues. The documents are not
 part of this repository; a sentence is named by words that it begins with, or that only it has.
 Sentences that state no behaviour (advice, background, its own configuration files) are left out.
-What differs from RabbitMQ is in [compatibility.md](compatibility.md).
+What differs from RabbitMQ is in [compatibility.md](../reference/compatibility.md).
 
 This page is generated: `python3 build.py specification`. Sentences and reasons are in
 `tests/specification/sentences`; the tests name their sentences themselves.

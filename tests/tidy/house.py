@@ -45,7 +45,7 @@ FLOORS: dict[str, int] = {
     "warren.cli": 5,
     "pyspark_warren": 5,
 }
-"""Folder → floor; the longest prefix counts. The table of docs/architecture.md. Within a floor no
+"""Folder → floor; the longest prefix counts. The table of architecture.md. Within a floor no
 two folders import each other in a circle (test_cycles.py)."""
 LOOSE = {
     "warren_wire.kernel.build_kernel": 5,

@@ -20,7 +20,7 @@ def test_imports_go_down() -> None:
                 )
     house.report(
         findings,
-        "imports go down only (docs/architecture.md): move the shared value "
+        "imports go down only (docs/explanation/architecture.md): move the shared value "
         "to a lower floor, or hand it in as an argument",
     )
 

@@ -1,4 +1,4 @@
-"""docs/specification.md says which test holds Warren to which sentence; it is generated."""
+"""docs/project/specification.md says which test holds Warren to which sentence; it is generated."""
 
 from __future__ import annotations
 

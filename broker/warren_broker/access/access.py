@@ -2,7 +2,7 @@
 
 Every method returns None when the operation is allowed and raises a Refusal with RabbitMQ's text
 otherwise. The rights needed by each operation are RabbitMQ's (its guide on access control); the
-table is in docs/compatibility.md, and tests/broker/test_access.py checks it for both protocols.
+table is in compatibility.md, and tests/broker/test_access.py checks it for both protocols.
 """
 
 from __future__ import annotations

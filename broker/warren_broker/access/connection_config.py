@@ -27,7 +27,7 @@ class ConnectionConfig(msgspec.Struct, frozen=True):
     unfinished_bytes_max  bytes of incomplete messages over all channels; more closes the connection
     transaction_bytes_max publishes that wait for tx.commit, over all channels
     consumers_max         over all channels; one more closes the connection
-    undelivered_bytes_max deliveries that wait for a client that does not read, see docs/limits.md
+    undelivered_bytes_max deliveries that wait for a client that does not read, see limits.md
     handshake_ms        time allowed from the first byte to connection.open
     closing_ms          time allowed between close and close-ok
     received_bytes_max  what has come on 1.0 and is not read, over all sessions; more ends it

@@ -4,7 +4,7 @@ A client that comes is counted here first; then, where a limit is set, the other
 many they have. So a limit is never exceeded by clients that come at the same moment to nodes which
 reach each other: 1. The limit is 1.  2. One client comes to node A, another to node B.  3. Each
 node has counted its own before it asks, so at least one of the two finds two. Perhaps both do: then
-both are refused. Nodes that are out of reach are not counted, see docs/operating.md.
+both are refused. Nodes that are out of reach are not counted, see docs/how-to/users.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The steps of a turn, shared among the clients: work that takes more continues in later turns.
 
-docs/architecture.md (the work of a turn) has the rule. One input of a client may take its share of
+architecture.md (the work of a turn) has the rule. One input of a client may take its share of
 this turn at once, which is all that nearly every one needs. The others wait in a circle, and each
 turn goes round it with a number of steps that does not depend on how many wait.
 """

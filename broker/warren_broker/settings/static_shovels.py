@@ -19,7 +19,7 @@ def _key(name: str) -> str:
 
 
 class StaticShovel(BaseModel):
-    """The keys of a dynamic shovel's parameter (docs/shovel.md); `parse_shovel` has the rules."""
+    """The keys of a dynamic shovel's parameter (shovel.md); `parse_shovel` has the rules."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=_key, populate_by_name=True

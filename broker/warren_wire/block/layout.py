@@ -1,6 +1,6 @@
 """The byte layout of a block: its header, the order of its parts, the meaning of each number.
 
-Little-endian. `docs/architecture.md` ("The block") has the layout:
+Little-endian. `docs/explanation/architecture.md` ("The block") has the layout:
 
     0   "WBLK", u8 version 1, u8 form, u8 columns, u8 codec
     8   u32 count, u32 crc32 of everything from byte 32 as stored, u32 length uncompressed,

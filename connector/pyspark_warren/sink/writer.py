@@ -22,7 +22,7 @@ from warren_wire.kernel.properties import EXPIRATION_MS_MAX
 
 SPARK_ATTEMPT_BITS = 53
 DEDUPLICATION_HEADER = "x-deduplication-id"
-"""By this header a Warren queue with x-deduplication recognizes a message (docs/queues.md)."""
+"""By this header a Warren queue with x-deduplication recognizes a message (queues.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,8 @@ ABSENT = {
     "login": "/login",
     "config/effective": "/config/effective",
 }
-"""Path → how docs/compatibility.md names it."""
-PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
+"""Path → how docs/reference/compatibility.md names it."""
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "compatibility.md"
 
 
 def is_answered(path: str) -> bool:

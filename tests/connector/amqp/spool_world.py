@@ -175,7 +175,7 @@ class World:
         self.disk.trouble = random.choice((0.0, 0.02))
         self.acked_when_spooled = random.random() < 0.5
         self.with_ids = random.random() < 0.6
-        # Without message ids several connections may double (docs/connector.md).
+        # Without message ids several connections may double (docs/how-to/other-brokers.md).
         self.connections = connections or (random.choice((1, 2)) if self.with_ids else 1)
         self.trigger = random.choice(("processing", "processing", "once"))
         self.checkpoint = Checkpoint()

@@ -170,7 +170,7 @@ class Renewing:
 def test_tokens_of_a_file_that_something_else_renews(
     spark: Any, cluster: LocalCluster, signing: SigningKey, tmp_path: Path
 ) -> None:
-    """Its scopes are just those that docs/connector.md names."""
+    """Its scopes are just those that docs/how-to/secrets.md names."""
     scope = ["read:*/file-in", "write:*/amq.default", "write:*/file-out"]
     renew = Renewing(signing, tmp_path / "token", [f"rabbitmq.{one}" for one in scope])
     login = {"tokenFile": str(tmp_path / "token")}

@@ -294,7 +294,7 @@ def test_a_claim_with_a_ttl_expires_and_is_lost() -> None:
 
 
 def test_a_leader_with_a_clock_that_is_ahead_ends_claims_that_were_just_renewed() -> None:
-    """The machine cannot distinguish it from an hour without a leader (docs/connector.md)."""
+    """The machine cannot distinguish it from an hour without a leader (claims.md)."""
     queue = reading()
     claim(queue, ttl_ms=30_000)
     queue.now += 10_000

@@ -268,7 +268,7 @@ def test_a_consumer_or_a_get_is_a_use_a_publish_is_not() -> None:
 
 
 def test_a_consumer_of_an_ended_node_keeps_its_queue() -> None:
-    """In RabbitMQ's quorum queues it counts as none for `x-expires`; see docs/compatibility.md."""
+    """In RabbitMQ's quorum queues it counts as none for `x-expires`; see compatibility.md."""
     queue = Queue(expires_ms=100, auto_delete=True)
     queue.submit(Checkout(1, 1, "a", 1), uplink=5, node="far")
     queue.do(NodeSuspected("far", hand_over=True, gone=True))

@@ -3,7 +3,7 @@
 A life with several files of the log, both kinds of segments, snapshots, one of them of another
 member, a deleted group, restarts and compaction is copied at every stage. Then one thing, or two,
 are done to the last copy, and it is read. Either that is noticed, or everything that was vouched
-for is there. The table in docs/storage.md says what notices what.
+for is there. The table in docs/explanation/storage.md says what notices what.
 """
 
 from __future__ import annotations

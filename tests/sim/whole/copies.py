@@ -19,7 +19,7 @@ class OlderCopy:
     """A copy of a running node's disk, as a power cut now would leave it, for later.
 
     A directory cannot prove that it is the newest; its peers record the position of its log.
-    docs/membership.md lists what they cannot detect. A world contains none of that:
+    docs/explanation/membership.md lists what they cannot detect. A world contains none of that:
     - Every other node has on its own disk that the log had come further than the copy reaches. So
       the node that is met first knows, also after all of them were killed.
     - Every node is there: one that comes later does not know this one.

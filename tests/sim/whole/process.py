@@ -300,7 +300,7 @@ class Machine:
             self.files.crash()  # also of what a process wrote that has ended since
         if self.aged:
             # Its own writes count after another start, as if nothing was missing: that is not
-            # promised to be noticed (docs/membership.md). An operator gives it an empty disk.
+            # promised to be noticed (membership.md). An operator gives it an empty disk.
             self.lose_disk()
 
     def _cut_short(self, writer: Any, steps_max: int) -> None:

@@ -1,7 +1,7 @@
 """A message as a shovel's source delivers it, and as its destination takes it.
 
 Between protocols a message is converted by the code with which a node converts it for a consumer of
-the other protocol (docs/compatibility.md).
+the other protocol (docs/reference/compatibility.md).
 """
 
 from __future__ import annotations

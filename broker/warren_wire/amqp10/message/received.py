@@ -1,6 +1,6 @@
 """An AMQP 1.0 message as it arrives: what is stored of it, and what routing needs.
 
-It is stored in AMQP 0.9.1 form, converted as RabbitMQ converts it (docs/compatibility.md). What the
+It is stored in AMQP 0.9.1 form, converted as RabbitMQ converts it (compatibility.md). What the
 0.9.1 properties cannot express is kept beside them, in a header that only `sent` reads: a message
 leaves to an AMQP 1.0 client as it came.
 """
