@@ -27,7 +27,6 @@ from warren_broker.cluster.client.uplink import Uplink
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.leader.leader_effects import LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
-from warren_broker.cluster.membership.reconciler import Reconciler
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import disconnects, machine
 from warren_machines.queue.apply_context import QueueContext
@@ -471,14 +470,6 @@ def a_read_does_not_wait_for_its_index() -> list[Replacement]:
     return [(LinearizableReads, "confirmed", confirmed)]
 
 
-def a_node_is_added_at_once() -> list[Replacement]:
-    """A leader adds a node that may still delete its log, by definitions that either replays."""
-    return [
-        (Reconciler, "_knows", lambda self, node, group: True),
-        (Reconciler, "_is_current", lambda self, group: True),
-    ]
-
-
 PLANTS = (
     by_name(
         wal_answers_before_the_sync,
@@ -503,7 +494,6 @@ PLANTS = (
         a_file_of_what_is_being_received_is_retired,
         an_empty_disk_begins_as_a_founder,
         a_member_goes_before_it_was_let_go,
-        a_node_is_added_at_once,
         files_removed_before_the_manifest,
         received_entries_not_synced,
         applied_again_after_a_restart,

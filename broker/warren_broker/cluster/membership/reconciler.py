@@ -236,7 +236,7 @@ class Reconciler:
         starts, and has replayed as much.  4. a adds it and makes it a voter; b replays the rest,
         and deletes its log.  What earlier leaders have reported was applied before a barrier that
         began in this leadership is; later on, this leader reports it itself.
-        Replayed by the planted bug a-node-is-added-at-once.
+        Replayed by tests/broker/cluster/membership/test_moving.py.
         """
         if group in self._current:
             return True
@@ -272,7 +272,7 @@ class Reconciler:
         is wanted again.  3. b starts with that log; a adds it, and it has caught up.  4. b replays
         the definitions of 1, and deletes the log.  5. a has made it a voter meanwhile: the group
         has lost its majority for good. So what b deletes by earlier definitions is deleted first.
-        Replayed by the planted bug a-node-is-added-at-once.
+        Replayed by tests/broker/cluster/membership/test_moving.py.
         """
         queue, host = self._definitions.state.groups[group], self._cluster.host
         known = self._since.get(group)
