@@ -13,6 +13,7 @@ from tests.live.conftest import eventually
 from tests.live.test_full_disk import consume, declare, uri_of
 from warren import Admin, Connection
 from warren.claims import ClaimReader
+from warren.errors import Conflict
 from warren.local import LocalCluster
 from warren.local_node import LocalNode
 from warren.producer import Producer
@@ -32,7 +33,7 @@ def recover(node: LocalNode, *more: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -117,3 +118,49 @@ def test_recover_may_be_repeated(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr
         cluster.start(0)
         eventually(lambda: consume(uri_of(cluster, 0), "q") == list(range(100)), "all are there")
+
+
+def test_a_queue_of_two_members_of_which_one_is_wiped(tmp_path: Path) -> None:
+    with LocalCluster(3, tmp_path) as cluster:
+        declare(uri_of(cluster, 0), "q")
+        with cluster.connect() as connection:
+            admin = Admin(connection).waiting(60)
+            leader = cluster.leader_of("q")
+            kept, wiped, third = leader, (leader + 1) % 3, (leader + 2) % 3
+            admin.members.delete("q", f"node-{third}")
+            with Producer(connection) as producer:
+                for number in range(MESSAGES):
+                    producer.send(b"%d" % number, "q")
+            reader = reader_of(connection)
+            opened = reader.register().settled + 1
+            claim = reader.open(opened, max_messages=CLAIMED, max_bytes=1 << 30)
+            claimed, epoch = numbers(reader, opened, claim.messages), reader.epoch
+            with pytest.raises(Conflict, match="has a leader"):
+                admin.members.recover("q", f"node-{kept}")
+        cluster.wipe_node(wiped)
+        cluster.start(wiped)
+        command = [*(sys.executable, "-m", "warren.cli", "queues", "recover", "q")]
+        uri = ["--uri", uri_of(cluster, third)]
+        nothing = subprocess.run(
+            [*command, "--from", f"node-{wiped}", *uri], capture_output=True, text=True, check=False
+        )
+        assert "holds nothing of it" in nothing.stderr, nothing
+        done = subprocess.run(
+            [*command, "--from", f"node-{kept}", *uri], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert f"node-{kept} alone continues it" in done.stdout
+        with cluster.connect() as connection:
+            admin = Admin(connection).waiting(60)
+            again = reader_of(connection, epoch)
+            assert numbers(again, opened, CLAIMED) == claimed
+            assert again.settle(opened) == CLAIMED
+            with Producer(connection) as producer:
+                producer.send(b"%d" % MESSAGES, "q")
+            cluster.restart(kept, kill=True)
+            admin.members.add("q", f"node-{wiped}")
+            admin.members.add("q", f"node-{third}")
+            assert len(admin.members.get("q").synchronised) == 3
+        cluster.kill(kept)
+        rest = consume(uri_of(cluster, third), "q")
+        assert sorted(claimed + rest) == list(range(MESSAGES + 1))

@@ -39,6 +39,11 @@ def _delete_member(asker: Asker, request: m.DeleteMemberRequest, answer: Answer)
     members.delete_member(asker.vhost, request.queue, request.node, asker.guard(answer))
 
 
+def _recover(asker: Asker, request: m.RecoverQueueRequest, answer: Answer) -> None:
+    members = _queue_changing(asker, f"have node {request.node!r} alone continue", request.queue)
+    members.recovery.recover(asker.vhost, request.queue, request.node, asker.guard(answer))
+
+
 def _transfer(asker: Asker, request: m.TransferLeadershipRequest, answer: Answer) -> None:
     members = _queue_changing(asker, f"have node {request.node!r} lead", request.queue)
     members.transfer_leadership(asker.vhost, request.queue, request.node, asker.guard(answer))

@@ -43,6 +43,7 @@ from warren_broker.cluster.membership.mirror_follower import MirrorFollower, Que
 from warren_broker.cluster.membership.node_service import NodeService
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.reconciler import Reconciler
+from warren_broker.cluster.membership.recovering import QueueRecovery
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
@@ -160,6 +161,14 @@ class Broker:
             self.leader_transfer,
             self.mirror_follower,
             nodes,
+            QueueRecovery(
+                self.cluster,
+                self.definitions,
+                self.queues,
+                self.leader_queries,
+                self.placement,
+                nodes,
+            ),
         )
 
     def _transfers(self, name: str) -> tuple[FederationLinks, ExchangeLinks, Shovels]:

@@ -443,6 +443,19 @@ class LedAre(Numbered, frozen=True, array_like=True, tag="led_are"):
     unsettled: tuple[GroupFacts, ...]
 
 
+class AskLogEnd(Numbered, frozen=True, array_like=True, tag="ask_log_end"):
+    """Ask for the end of the receiver's log of a group; see `Host.log_end`."""
+
+    group: int
+
+
+class LogEndIs(Numbered, frozen=True, array_like=True, tag="log_end_is"):
+    """Answer AskLogEnd."""
+
+    term: int
+    last: int
+
+
 class HandOver(PeerMessage, frozen=True, array_like=True, tag="hand_over"):
     """Ask the leader of a group to transfer the leadership to that node."""
 

@@ -117,6 +117,18 @@ class ChangeMembers(MetadataCommand, frozen=True, array_like=True, tag="change_m
     mirrored: bool | None = None
 
 
+class RecoverQueue(MetadataCommand, frozen=True, array_like=True, tag="recover_queue"):
+    """Give up the members of a queue but one, which continues it as another group. Reply: QueueIs.
+
+    The others have lost their disks, or will be refused: their group is not the queue's any more.
+    created  in the reply: False when the queue has other members than `expected` by now
+    """
+
+    group: int
+    node: str
+    expected: tuple[str, ...]
+
+
 class Left(MetadataCommand, frozen=True, array_like=True, tag="left"):
     """Report that the queue's group has removed that member: its node may delete its log."""
 

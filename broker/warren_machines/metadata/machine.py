@@ -58,6 +58,7 @@ HANDLERS: Final[dict[type, Callable[[MetadataContext, Any], AnyReply]]] = {
     commands.RemoveNode: node_registry.remove_node,
     commands.ChangeMembers: node_registry.change_members,
     commands.Left: node_registry.left,
+    commands.RecoverQueue: node_registry.recover_queue,
     commands.SetPolicy: runtime_parameters.set_policy,
     commands.ClearPolicy: runtime_parameters.clear_policy,
     commands.ChangeLimits: limits.change_limits,

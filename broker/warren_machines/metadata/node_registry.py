@@ -20,6 +20,7 @@ from warren_machines.metadata.commands import (
     MetadataDone,
     NodeStarted,
     QueueIs,
+    RecoverQueue,
     RemoveNode,
     SetDrained,
 )
@@ -165,6 +166,43 @@ def set_members(
     context.state.replace_queue(now)
     context.changes.append(QueueChanged(now))
     return now
+
+
+def recover_queue(context: MetadataContext, command: RecoverQueue) -> AnyReply:
+    """Give a queue another group, which its member on one node begins with what it holds.
+
+    Not another membership of the same group: 1. a, b, c are members; b and c are cut off, and taken
+    for lost.  2. a makes itself the only member, and confirms entry 8.  3. b and c are back. They
+    are two of three, elect b in a later term, and confirm another entry 8, which a follows. With
+    another number no message of theirs reaches a, and the definitions have them deleted.
+    """
+    state = context.state
+    queue = state.groups.get(command.group)
+    if queue is None:
+        raise errors.NotFound(f"no queue has the group {command.group} any more; look it up again")
+    if queue.nodes != command.expected:
+        return QueueIs(queue, created=False)
+    if not queue.replicated:
+        raise errors.lives_on_one_node(queue.name, queue.vhost, queue.config.kind, queue.nodes[0])
+    if command.node not in queue.carriers or known_node(context, command.node).forgetting:
+        raise errors.PreconditionFailed(
+            f"{errors.named('queue', queue.name, queue.vhost)}: node '{command.node}' cannot "
+            "continue it: it has no member, or is being forgotten"
+        )
+    state.last_group += 1
+    alone = (command.node,)
+    now = msgspec.structs.replace(
+        queue,
+        group=state.last_group,
+        nodes=alone,
+        leader=command.node,
+        founders=alone,
+        leaving=(),
+        continues=queue.group,
+    )
+    state.renew_queue(queue, now)
+    context.changes += [QueueChanged(queue), QueueChanged(now)]
+    return QueueIs(now, created=True)
 
 
 def left(context: MetadataContext, command: Left) -> AnyReply:

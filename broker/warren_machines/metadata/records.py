@@ -184,6 +184,8 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
                       clients do not use such a queue, and no policy applies to it
     mirrored          its members follow a policy with `ha-mode`, or did and have not returned to
                       what they are without one (`cluster.membership.mirror_follower`)
+    continues         the group of which its founder takes the log over, alone: that one had lost
+                      its majority for good (`RecoverQueue`); 0: none
     """
 
     vhost: str
@@ -201,6 +203,7 @@ class QueueRecord(msgspec.Struct, frozen=True, array_like=True):
     initial: QueueConfig | None = None
     store_of: str = ""
     mirrored: bool = False
+    continues: int = 0
 
     @property
     def replicable(self) -> bool:

@@ -16,7 +16,11 @@ from warren_machines.queue import (
 )
 from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.claims import claim, decision_commands
-from warren_machines.queue.codec import MalformedEntry, decode_submission
+from warren_machines.queue.codec import (
+    MalformedEntry,
+    decode_submission,
+    encode_submission,
+)
 from warren_machines.queue.commands import (
     AnyReply,
     Done,
@@ -198,6 +202,11 @@ class QueueMachine:
         elif state.delayed.count and limits.limited(context):
             limits.drop_head(context)
         return Applied(reply, context.effects(), context.frees)
+
+    def end_sessions(self, meta: Meta, state: QueueState) -> None:
+        """End every session and uplink, as if all connections were lost: see `continues`."""
+        gone = tuple(commands.NodeDown(uplink) for uplink in state.uplinks)
+        self.apply(meta, encode_submission(Submission(0, "", 0, gone, state.version)), state)
 
     def leader_effects(self, state: QueueState) -> tuple[Any, ...]:
         """Return what a new leader repeats: timer, dead letters, the request to delete the queue.

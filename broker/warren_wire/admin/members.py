@@ -99,6 +99,18 @@ class MembersChanged(QueueName, frozen=True):
     remark: str = ""
 
 
+class QueueRecovered(QueueName, frozen=True):
+    """A queue that one member continues alone.
+
+    last      the last entry that it held
+    given_up  the nodes of the other members
+    """
+
+    node: str
+    last: int
+    given_up: tuple[str, ...]
+
+
 class Resized(QueueName, frozen=True):
     """The result for one queue of growing or shrinking a node.
 
@@ -325,6 +337,23 @@ class DeleteMemberRequest(MembersRequest[MembersChanged], frozen=True):
             body=True,
             http=f"{_OF_VHOST}/replicas/delete",
         ),
+    )
+    node: NodeName
+
+
+class RecoverQueueRequest(MembersRequest[QueueRecovered], frozen=True):
+    """Give up the members of a queue but one: it has lost its majority for good.
+
+    The member on the node continues the queue with what it holds. What only the others held is
+    lost, and they are refused if they return. Consumers are cancelled as by a deletion, and what
+    they held is delivered again; claims stay. Answer: QueueRecovered; 404; 409 for a queue with a
+    leader, or with a majority in reach, and if another member in reach holds more.
+
+    node  the one that continues the queue
+    """
+
+    ROUTES: ClassVar = (
+        route(f"POST {_QUEUE}/recover", "administrator", http=f"{_OF_VHOST}/recover"),
     )
     node: NodeName
 

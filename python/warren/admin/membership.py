@@ -120,6 +120,7 @@ class MemberCalls(LongCalls):
     transfer = call(m.TransferLeadershipRequest)
     add = call(m.AddMemberRequest)
     delete = call(m.DeleteMemberRequest)
+    recover = call(m.RecoverQueueRequest)
     rebalance = call(m.RebalanceQueuesRequest)
 
     def await_synchronised(self, queue: str) -> QueueMembers:

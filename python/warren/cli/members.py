@@ -9,11 +9,13 @@ import typer
 from warren.cli import output
 from warren.cli.long_command import WAIT_S, LongCall, long_command
 from warren.cli.queues import queues
+from warren.cli.requests import NEEDED
 from warren.cli.target import Json, Queue, Uri
 from warren_wire.admin.members import (
     GetMembersRequest,
     MembersChanged,
     QueueMembers,
+    RecoverQueueRequest,
     Resizing,
     TransferLeadershipRequest,
 )
@@ -24,6 +26,9 @@ EXIT_PARTLY = 1
 """Exit code when some queues, which are named, could not be changed."""
 
 Node = Annotated[str, typer.Argument(help="the node's name, as `warren nodes list` shows it")]
+FromNode = Annotated[
+    str, typer.Option("--from", metavar="NODE", help="the node of which the member continues it")
+]
 VhostPattern = Annotated[
     str, typer.Option("--vhost-pattern", help="regular expression to match virtual host names")
 ]
@@ -96,6 +101,17 @@ def delete_member(queue: Queue, node: Node, call: LongCall) -> None:
     with call.begin(f"deleting {node} from {queue}") as admin:
         changed = admin.members.delete(queue, node)
     _show_change(changed, call, f"{node} is no member")
+
+
+queues.shows(
+    "recover",
+    RecoverQueueRequest,
+    lambda done: output.say(
+        f"{done.name}: {done.node} alone continues it, with what it has up to entry {done.last:,}; "
+        f"given up: {', '.join(done.given_up)}"
+    ),
+    takes={"node": (FromNode, NEEDED)},
+)
 
 
 queues.shows(

@@ -16,11 +16,12 @@ from msgspec import structs
 from warren_raft.core.membership import Change
 from warren_raft.core.ready import Role
 from warren_raft.errors import ImpossibleMessage, MembershipRefused, UsageError
-from warren_raft.machine import GroupSpec, Machine
+from warren_raft.machine import GroupSpec, Machine, Meta
 from warren_raft.messages import AnyRaftMessage, Append, EntryIs, EntryWanted
 from warren_raft.runtime import log_identity
 from warren_raft.runtime.bootstrap import BootstrapPlan, ClusterBootstrap
 from warren_raft.runtime.config import Address, HostConfig
+from warren_raft.runtime.continued import Continuing
 from warren_raft.runtime.disk_backpressure import DiskBackpressure, report_full
 from warren_raft.runtime.group import Group, LogPosition, ReadDone
 from warren_raft.runtime.group_start import EarlyMessages, begin_group
@@ -228,6 +229,7 @@ class Host:
             self.repair.awaits,
             config.versions,
         )
+        self._continuing = Continuing(config.node, store, self._loop)
         groups, transfers, epoch_ms = self._groups, self._transfers, self._clock.epoch_ms
         self._lost = LostEntries(
             config.node, store, groups, transfers, epoch_ms, self._touch, self.repair.lacks
@@ -373,8 +375,35 @@ class Host:
                 log.error("%s: a message was dropped: %s", self.node_id, error)
         self._touch(group)
 
+    def continue_group(
+        self,
+        source: GroupId,
+        target: GroupId,
+        machine: Machine[Any],
+        end_sessions: Callable[[Meta, Any], None],
+        done: Callable[[], None],
+    ) -> None:
+        """Stop a stored group, and write another one that begins with its state: see `continued`.
+
+        done  called when that one is on disk, and may be started
+        """
+        self._stop_group(source)
+        self._continuing.begin(source, target, machine, end_sessions, done)
+
+    def log_end(self, group: GroupId) -> tuple[int, Index]:
+        """Return term and index of the last entry that is here, committed or not; zeros: none."""
+        found = self._logs.groups.get(group)
+        return (0, 0) if found is None else (found.term(found.last_index()), found.last_index())
+
     def delete_group(self, group: GroupId) -> None:
         """Stop this node's member and delete its log; unknown groups are ignored."""
+        self._stop_group(group)
+        self._continuing.drop(group)
+        if group in self._logs.groups:
+            self._logs.delete(group)
+            self._ready_loop.ask_submit()
+
+    def _stop_group(self, group: GroupId) -> None:
         found = self._groups.pop(group, None)
         if found is not None:
             found.end()
@@ -382,9 +411,6 @@ class Host:
         self._transfers.drop(group)
         self.repair.drop(group)
         self._lost.drop(group)
-        if group in self._logs.groups:
-            self._logs.delete(group)
-            self._ready_loop.ask_submit()
 
     def propose(self, group: GroupId, data: bytes) -> Index:
         """Append a command to the group's log; `Observer.applied` tells when it has been applied.

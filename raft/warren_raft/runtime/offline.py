@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
-from msgspec.structs import replace
-
 from warren_raft.core.membership import decode, encode
-from warren_raft.machine import Machine, Meta, State
-from warren_raft.runtime import log_identity
+from warren_raft.machine import Machine
+from warren_raft.runtime import installing, log_identity
 from warren_raft.runtime.group_start import known_members
-from warren_raft.storage import rewrite
+from warren_raft.runtime.installing import Result, State, Steps
 from warren_raft.storage.files import Files
 from warren_raft.storage.identity import draw_disk
 from warren_raft.storage.log_store import LogCallbacks, LogStore
@@ -34,9 +32,7 @@ from warren_raft.types import (
 )
 from warren_raft.versions import OWN
 
-CHUNK_BYTES = 16 << 20
-"""Entries that are read, or written, at once."""
-FILE_BYTES = 64 << 20
+LOG_FILE_BYTES = 64 << 20
 MEMTABLE_BYTES = 64 << 20
 
 
@@ -61,7 +57,7 @@ class OfflineLogs:
         self.store = LogStore(
             opened,
             self._posted.put,
-            FILE_BYTES,
+            LOG_FILE_BYTES,
             LogCallbacks(full=_refuse, closed=lambda: None, damaged=lambda damage: False),
             recycle=False,
         )
@@ -95,17 +91,7 @@ class OfflineLogs:
 
     def replay(self, group: GroupId, machine: Machine[State]) -> State:
         """Return the machine's state after every entry that is here, committed or not."""
-        store = self.groups[group]
-        snapshot, index = store.snapshot, store.snapshot_index
-        if snapshot is not None:
-            known_members(snapshot, OWN)
-        state = machine.init() if snapshot is None else machine.restore(snapshot.state)
-        while index < store.last_index():
-            for entry in store.entries(index + 1, store.last_index(), CHUNK_BYTES):
-                index = entry.index
-                if entry.kind is EntryKind.COMMAND:
-                    machine.apply(Meta(index, entry.term, entry.time_ms), entry.data, state)
-        return state
+        return self._all(installing.replayed(self.store, self.groups[group], machine))
 
     def next_term(self, group: GroupId) -> Term:
         """Return a term in which no member known here has voted or led."""
@@ -136,32 +122,21 @@ class OfflineLogs:
         self.store.create(group, log_identity.encode(log_identity.Birth(voters)))
 
     def install(self, snapshot: Snapshot, entries: Iterable[Entry]) -> None:
-        """Replace a group's log by a snapshot, as a member does that receives one.
-
-        entries  those that it refers to, ascending
-        raises   ValueError when they are others
-        """
+        """Replace a group's log by a snapshot; see `installing.install`."""
         store = self.groups[snapshot.group]
-        store.begin_incoming()
-        size = 0
-        for entry in entries:
-            store.receive(entry)
-            size += len(entry.data)
-            if size >= CHUNK_BYTES:
+        self._all(installing.install(self.store, store, snapshot, entries))
+
+    def _all(self, steps: Steps[Result]) -> Result:
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            if step is None:
                 self.sync()
-                size = 0
-        # The term first: a start refuses a log with a later term than its votes.
-        if store.hard_state.term < snapshot.term:
-            store.append(HardState(snapshot.term), ())
-        self.sync()
-        own = replace(snapshot, born=store.born, base=store.voided(snapshot))
-        places = store.incoming_places(own, 0)
-        if places is None:
-            raise ValueError(f"group {own.group}: these are not the entries that {own.index} needs")
-        rewrite.write_snapshots(self.store.files, self.directory.snapshots, [own])
-        store.install(own, places)
-        store.end_incoming()
-        self.sync()
+            else:
+                step()
 
 
 def _refuse(error: OSError | None) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from warren_wire.arguments import QueueDefaults, queue_declaration
 SAMPLE = Path(__file__).with_name("format_1.txt")
 """Of format 1: per line an entry of a grown log (`grow`), in hex; the last line is its snapshot."""
 VHOSTS = ("/", "v")
+PAIRS = tuple(combinations(NODES, 2))
 EXCHANGES = ("amq.direct", "amq.topic", "x", "y", "z", "")
 QUEUES = ("p", "q", "r", "s")
 URIS = {"shovel": ("src-uri", "dest-uri"), "federation-upstream": ("uri",)}
@@ -146,6 +148,7 @@ def rare_commands(
         commands.ForgetNode(home),
         commands.RemoveNode(home, draw.choice((11, 12))),
         commands.RaiseVersion(draw.choice((1, 2))),
+        *(commands.RecoverQueue(draw.randint(1, 9), home, pair) for pair in PAIRS),
     ]
 
 

@@ -114,3 +114,16 @@ def test_no_policy_replicates_what_belongs_to_a_node_or_a_connection(world: Worl
         with pytest.raises(PreconditionFailed, match="lives on node 'a' alone"):
             world.do(commands.ChangeMembers(queue.group, add=("b",), mirrored=True))
         assert world.changes == []
+
+
+def test_one_member_continues_a_queue_as_another_group(world: World) -> None:
+    old = world.declare("q", nodes=("a", "b", "c"))
+    late = world.do(commands.RecoverQueue(old.group, "b", ("a", "b")))
+    assert (late.created, late.queue) == (False, old)
+    now = world.do(commands.RecoverQueue(old.group, "b", old.nodes)).queue
+    assert now.group > old.group and now.continues == old.group
+    assert (now.nodes, now.founders, now.leader, now.leaving) == (("b",), ("b",), "b", ())
+    assert world.changes == [QueueChanged(old), QueueChanged(now)]
+    assert world.state.queue("/", "q") == now and old.group not in world.state.groups
+    with pytest.raises(NotFound, match="look it up again"):
+        world.do(commands.RecoverQueue(old.group, "b", old.nodes))

@@ -47,7 +47,7 @@ class LocalMembers:
         for group in groups:
             queue = state.groups.get(group)
             if queue is None:
-                self._gone(group)
+                self._gone(state, group)
                 continue
             self.known[group] = queue
             client = self._cluster.client(group)
@@ -68,22 +68,57 @@ class LocalMembers:
         if not self._current(state):
             return
         # Logs of queues that were declared and deleted while this node was away.
+        kept = {queue.continues for queue in state.queues() if self._continues(queue)}
         for group in self._cluster.host.stored_groups():
-            if group != METADATA_GROUP and group not in state.groups:
+            if group not in (METADATA_GROUP, *kept) and group not in state.groups:
                 self._cluster.host.delete_group(group)
 
     def _current(self, state: MetadataState) -> bool:
         host = self._cluster.host
         return state.lives.get(host.node_id) == host.boot_id
 
-    def _gone(self, group: int) -> None:
+    def _gone(self, state: MetadataState, group: int) -> None:
         queue = self.known.pop(group, None)
-        if queue is not None:
+        if queue is None:
+            return
+        now = state.queue(queue.vhost, queue.name)
+        if now is None or now.continues != group or not self._continues(now):
             self._cluster.host.delete_group(group)
-            self._on_deleted(queue)
+        if queue.continues:
+            self._cluster.host.delete_group(queue.continues)
+        self._on_deleted(queue)
+
+    def _continues(self, queue: QueueRecord) -> bool:
+        """Return whether this node still has to write the queue's log from an earlier group's.
+
+        An incomplete one has no entry: its first ones and the snapshot before them come at once.
+        """
+        host = self._cluster.host
+        return (
+            bool(queue.continues)
+            and queue.founded_by(host.node_id)
+            and host.stored(queue.continues)
+            and host.log_end(queue.group)[1] == 0
+        )
+
+    def _continue(self, queue: QueueRecord) -> None:
+        host = self._cluster.host
+
+        def written() -> None:
+            host.start_group(GroupSpec(queue.group, queue.nodes), machine)
+            host.delete_group(queue.continues)
+            log.warning("%s: this node's member alone continues it", _name(queue))
+
+        # As the earlier group began: its claims are numbered from there on.
+        newest, config = host.versions.newest, queue.initial or queue.config
+        machine = QueueMachine(config, numbered_above(queue.continues), newest)
+        host.continue_group(queue.continues, queue.group, machine, machine.end_sessions, written)
 
     def _begin(self, state: MetadataState, queue: QueueRecord) -> None:
         host = self._cluster.host
+        if self._continues(queue):
+            self._continue(queue)
+            return
         stored = host.stored(queue.group)
         if not stored and not self._current(state):
             return

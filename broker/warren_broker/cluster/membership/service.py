@@ -26,6 +26,7 @@ from warren_broker.cluster.membership.node_service import (
     answers_refusals,
 )
 from warren_broker.cluster.membership.placement import Placement, balanced
+from warren_broker.cluster.membership.recovering import QueueRecovery
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, members_of
 from warren_broker.cluster.messages import GroupFacts
@@ -46,7 +47,8 @@ of a single queue is refused at once, and its client asks again."""
 class MemberService:
     """Members of queues: listing, changes, leadership transfers.
 
-    nodes  the same for nodes
+    nodes     the same for nodes
+    recovery  for a queue that has lost its majority for good
     """
 
     _cluster: Cluster
@@ -57,6 +59,7 @@ class MemberService:
     _leader_transfer: LeaderTransfer
     _mirrors: MirrorFollower
     nodes: NodeService
+    recovery: QueueRecovery
 
     # ------------------------------------------------------------ one queue
 
