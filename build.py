@@ -117,6 +117,12 @@ def soak(options: argparse.Namespace) -> int:
     return run_module("soak.run", options, suite.with_tests(environment.environment()))
 
 
+def upgrade(options: argparse.Namespace) -> int:
+    """Roll real nodes under load to the next release, back, and forward; see docs/upgrade.md."""
+    prepare()
+    return run_module("upgrade.run", options, suite.with_tests(environment.environment()))
+
+
 def federation(options: argparse.Namespace) -> int:
     """Run federated clusters under faults and check their history: --clusters N --minutes N."""
     prepare()
@@ -299,6 +305,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "clean": clean,
     "nemesis": nemesis,
     "soak": soak,
+    "upgrade": upgrade,
     "federation": federation,
     "structure": structure,
     "mutate": mutate,

@@ -25,7 +25,7 @@ from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.handshake import Hello, NodeRemoved
 from warren_raft.runtime.observer import Observer
 from warren_raft.types import EntryKind, Membership, MemberState
-from warren_raft.versions import OWN
+from warren_raft.versions import OWN, Versions
 
 STEP_MS = 20
 APPLIED_AT_ONCE = 3
@@ -49,7 +49,7 @@ class ModelHost:
         self.cluster_id = "of the model"
         self.peer_port = SimpleNamespace(refusals={})
         self.dead = False
-        self.versions = OWN
+        self.versions = universe.programs.get(name, OWN)
         self.version = OWN.oldest
 
     def raise_version(self, version: int) -> None:
@@ -286,6 +286,7 @@ class Running:
 class Universe:
     """Every node, every disk, every group; also the clock.
 
+    programs  versions of the nodes that have others than this program
     dies_at  the node that makes the lasting change of that number dies before it, and is back
              some time later; 0: none does
     """
@@ -307,6 +308,7 @@ class Universe:
         self.identities = 1_000
         self.boots = 0
         self.steps = 0
+        self.programs: dict[str, Versions] = {}
         self.dies_at = 0
         self.acts: list[tuple[str, str]] = []
         self.died: str | None = None
