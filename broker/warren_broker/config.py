@@ -38,7 +38,7 @@ from warren_wire.tls.contexts import TlsFiles
 ENVIRONMENT_PREFIX = "WARREN_"
 OTHER_VARIABLES = {
     "WARREN_KERNEL": "which of the two kernels runs: compiled, interpreted (warren_wire.kernel)",
-    "WARREN_WHEEL_KERNEL": "in-place: the kernel is compiled beside its sources (setup.py)",
+    "WARREN_WHEEL_KERNEL": "none: a wheel without the compiled kernel is built (setup.py)",
     "WARREN_URI": "where the command line connects to (warren.cli)",
     "WARREN_MIGRATE_FROM": "the RabbitMQ that `warren migrate` takes messages from (warren.cli)",
     "WARREN_FUZZ_BLOCKS": "number of blocks for the block fuzzer (tests)",

@@ -66,3 +66,12 @@ def test_the_command_names_the_extra_that_it_needs() -> None:
         "the command warren needs the package typer, which Spark's executors do not: "
         "pip install 'warrenmq[cli]'"
     ]
+
+
+def test_a_node_names_the_extra_that_it_needs() -> None:
+    for name in ("pydantic", "re2"):
+        done = run(f"import sys; sys.modules[{name!r}] = None; import warren_broker.__main__")
+        assert done.returncode == 1
+        assert done.stderr.strip().splitlines() == [
+            f"a node needs the package {name}, which clients do not: pip install 'warrenmq[broker]'"
+        ]

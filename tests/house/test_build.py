@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import tomllib
@@ -280,6 +281,21 @@ def test_java_from_the_wheel_when_there_is_no_other(
         env={**os.environ, "PATH": "/usr/bin:/bin"},
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_spark_gets_an_address_where_the_name_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(name: str) -> str:
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: "192.0.2.1")
+    assert "SPARK_LOCAL_IP" not in environment.java_environment()
+    monkeypatch.setattr(socket, "gethostbyname", unknown)
+    assert environment.java_environment()["SPARK_LOCAL_IP"] == "127.0.0.1"
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.2")
+    assert environment.java_environment()["SPARK_LOCAL_IP"] == "127.0.0.2", "the user's wins"
 
 
 def test_the_lock_is_exact_and_covers_what_the_project_asks_for() -> None:

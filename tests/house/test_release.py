@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import release, wheels
+from tools import release, release_tools, sbom, wheel_trial, wheels
 
 HEAD = "# Changelog\n\n<!-- the releases, newest first -->\n\n"
 
@@ -29,11 +29,22 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(release, "CHANGELOG", tmp_path / "CHANGELOG.md")
     monkeypatch.setattr(release, "FRAGMENTS", tmp_path / "changes")
 
-    def make(dist: Path) -> None:
+    def make(dist: Path, twice: bool) -> list[Path]:
+        assert twice, "two builds, one hash"
         dist.mkdir(exist_ok=True)
         (dist / "warrenmq-0.1.0.whl").write_bytes(b"wheel")
+        return [dist / "warrenmq-0.1.0.whl"]
 
+    def make_bill(dist: Path, made: list[Path]) -> None:
+        (dist / "warrenmq-0.1.0.cdx.json").write_bytes(b"{}")
+
+    tools = tmp_path / "twine"
+    tools.write_text("#!/bin/sh\n")
+    tools.chmod(0o755)
+    monkeypatch.setattr(release_tools, "python", lambda: tools)
     monkeypatch.setattr(wheels, "make", make)
+    monkeypatch.setattr(wheel_trial, "try_out", lambda made: None)
+    monkeypatch.setattr(sbom, "make", make_bill)
     for key, value in (("AUTHOR", "a"), ("COMMITTER", "a")):
         monkeypatch.setenv(f"GIT_{key}_NAME", value)
         monkeypatch.setenv(f"GIT_{key}_EMAIL", "a@example.org")

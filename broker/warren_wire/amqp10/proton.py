@@ -1,6 +1,6 @@
 """Qpid Proton, from one of the two places where it can be.
 
-A wheel of Warren that `build.py wheel` made has a copy of its own, the package `warren_proton`, so
+A wheel of Warren that `build.py wheels` made has a copy of its own, the package `warren_proton`, so
 that its installation needs no compiler. Elsewhere it is the package `python-qpid-proton`. Both at
 once do not disturb each other: a program may use a Proton of its own beside Warren.
 

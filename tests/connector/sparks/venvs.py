@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools import console
+from tools import console, wheels
 from tools.environment import LOGS, ROOT, STATE
 
 PLACE = STATE / "sparks"
@@ -38,8 +38,10 @@ def _pip(title: str, python: str, *arguments: str, **more: str) -> None:
 
 
 def newest_wheel() -> Path:
-    """Return Warren's wheel in dist/."""
-    return max((ROOT / "dist").glob("warrenmq-*.whl"), key=lambda path: path.stat().st_mtime)
+    """Return Warren's wheel for this Python in dist/."""
+    named, _, machine = wheels.here().partition("-")
+    found = (ROOT / "dist").glob(f"warrenmq-*-{named}-*{machine}.whl")
+    return max(found, key=lambda path: path.stat().st_mtime)
 
 
 def make_wheels() -> None:
