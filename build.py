@@ -211,6 +211,12 @@ def sparks(options: argparse.Namespace) -> int:
     return run_module("sparks.run", options, env, "tests/connector", "tests", ".")
 
 
+def chart(options: argparse.Namespace) -> int:
+    """Check the Helm chart: lint, score, and real nodes with the configuration of its pods."""
+    prepare()
+    return run_module("chart.run", options, suite.with_tests(environment.environment()))
+
+
 def instructions(options: argparse.Namespace) -> int:
     """Count the instructions of units of work with valgrind; --record: put them on record."""
     prepare()
@@ -311,6 +317,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "crashes": crashes,
     "poison": poison,
     "sparks": sparks,
+    "chart": chart,
     "clients": clients,
     "instructions": instructions,
     "databases": databases,

@@ -1,0 +1,1 @@
+"""The Helm chart, and nodes with the configuration of its pods."""
