@@ -46,7 +46,8 @@ OUTSIDE: Final = {
     "examples/README.md": "tutorials/examples.md",
 }
 """A page elsewhere in the repository → its place in the site."""
-KINDS: Final = ("tutorials", "how-to", "reference", "explanation", "project")
+ABOVE: Final = {"index.md": "first page", "semantics.md": "explanation"}
+"""Kinds of pages that are in no folder; the others are how-to guides."""
 JOURNAL: Final = "project/benchmark-journal.md"
 """Kept for those that measure again: not counted with the words of the site."""
 
@@ -165,8 +166,8 @@ def words(pages: dict[str, str]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for place, text in pages.items():
         if place not in OUTSIDE.values():
-            kind = "the journal of measurements" if place == JOURNAL else place.split("/")[0]
-            counts[kind if "/" in place else "first page"] += len(text.split())
+            kind = posixpath.dirname(place) or ABOVE.get(place, "how-to")
+            counts["the journal" if place == JOURNAL else kind] += len(text.split())
     return counts
 
 
@@ -253,7 +254,9 @@ def main() -> int:
             counts = words(pages)
             for kind, count in sorted(counts.items()):
                 console.say(f"  {count:7,} words  {kind}")
-            total = sum(counts.values()) - counts["the journal of measurements"]
+            total = sum(counts.values()) - counts["the journal"]
+            of_code = sum(len(make().split()) for make in reference.MAKERS.values())
+            console.say(f"  {of_code:7,} words of these are made of the code")
             console.say(f"  {total:7,} words in {len(pages)} pages, every link and anchor checked")
             console.say(f"  nothing is loaded from elsewhere: {os.path.relpath(place)}/index.html")
             return read_offline(place)

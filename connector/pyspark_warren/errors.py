@@ -118,7 +118,7 @@ class PublishError(WarrenSparkError):
 
 
 class BrokerUnavailableError(WarrenSparkError):
-    """No node answered in time, or the queue has no leader."""
+    """No node, majority or token endpoint answered in time; no confirm in `confirmTimeout`."""
 
     condition = "WARREN_UNAVAILABLE"
 
