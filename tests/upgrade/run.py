@@ -117,7 +117,10 @@ class Upgrade:
             if queue != "dead":
                 exchange = LATER if queue == LATER else ""
                 self.kept[queue] = Kept(cluster, queue, number, self.stop, exchange=exchange)
-        self.clients = [*self.kept.values(), Rejecter(cluster, "failing", 0, self.stop)]
+        self.clients: list[Publisher] = [
+            *self.kept.values(),
+            Rejecter(cluster, "failing", 0, self.stop),
+        ]
         for client in self.clients:
             client.start()
         self._open_claim()

@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from tests.machines.metadata.world import World
 from tests.machines.queue.world import Queue, config
@@ -155,10 +156,7 @@ def test_snapshots_become_directories_of_other_nodes(tmp_path: Path) -> None:
     places = {"all": ("y", "x"), "others": ("x",)}
     taken = Snapshot(0, len(world.log), TERM, 5, (0, 0), 1, ("a", "b", "c"), (), b"", b"")
     moved = move_definitions(
-        Snapshot(
-            *(getattr(taken, name) for name in taken.__struct_fields__[:9]),
-            MetadataMachine().snapshot(world.state),
-        ),
+        replace(taken, state=MetadataMachine().snapshot(world.state)),
         cluster,
         lambda one: places.get(one.name, ()),
     )

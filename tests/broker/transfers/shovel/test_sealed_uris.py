@@ -18,7 +18,7 @@ from machines.metadata.world import World
 from warren_broker.cluster.secret_keys import link_key
 from warren_broker.transfers.federation.links import FederationLinks
 from warren_broker.transfers.shovel.sealed_uris import SEALED_1, UriSeal
-from warren_broker.transfers.shovel.shovels import described
+from warren_broker.transfers.shovel.shovels import Shovels
 from warren_machines.metadata.records import Parameter
 from warren_machines.metadata.upstreams import upstreams_of
 from warren_wire.admin.shovels import STARTING, TERMINATED
@@ -43,6 +43,12 @@ def test_only_uris_with_passwords_are_sealed_and_all_are_as_they_were_afterwards
     assert {key: sealed.value[key] for key in rest} == rest
     assert SEAL.opened(sealed) == SHOVEL, "the setter, too"
     assert SEAL.opened(SHOVEL) == SHOVEL, "one of an older version"
+
+
+def described(parameter: Parameter, node: str) -> tuple[bool, Any]:
+    """Return what is shown of a shovel before it has run."""
+    shovels: Any = None
+    return Shovels.described(shovels, parameter, node)
 
 
 def test_equal_uris_of_a_parameter_are_equal_texts_and_of_two_are_not() -> None:
