@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import pwd
+import re
 import signal
 import sys
 import threading
@@ -59,12 +60,16 @@ queue for years. With Python's default of 700 a third of a restart of 5,000 queu
 collecting."""
 
 
-COMMANDS = ("run", "check", "recover")
+COMMANDS = ("run", "check", "recover", "restore")
 USAGE = """warren-broker run --config FILE      run one node
        warren-broker check --config FILE    say what would keep it from starting
        warren-broker recover --as-only-member --config FILE [--yes NODE]
                                             make a stopped node a cluster of its own, when most
-                                            nodes are lost for good"""
+                                            nodes are lost for good
+       warren-broker restore --from PLACE --config FILE [--id ID]
+                                            make the directory of a node of a new cluster
+       warren-broker restore --from-copy --config FILE
+                                            make a copied directory one of another cluster"""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -82,6 +87,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--as-only-member", action="store_true", help="recover: required")
     parser.add_argument("--yes", metavar="NODE", help="recover: the node's name, not asked for")
+    parser.add_argument("--from", dest="source", metavar="PLACE", help="restore: the backups")
+    parser.add_argument("--id", default="", help="restore: one backup; without it the newest")
+    parser.add_argument("--from-copy", action="store_true", help="restore: a copied directory")
+    parser.add_argument("--cluster-id", default="", help="restore: the same for every node")
+    parser.add_argument(
+        "--without-links", action="store_true", help="restore: no shovels, no federation"
+    )
     parser.add_argument("--version", action="version", version=f"warren {VERSION}")
     options = parser.parse_args(arguments)
     if options.command == "check":
@@ -90,6 +102,12 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.as_only_member:
             parser.error("recover needs --as-only-member: see docs/lost-majority.md")
         return recover_only(options.config, options.yes)
+    if options.command == "restore":
+        if options.from_copy == bool(options.source):
+            parser.error("restore needs --from PLACE or --from-copy: see docs/backup.md")
+        if options.cluster_id and not re.fullmatch("(?!0{16})[0-9a-f]{16}", options.cluster_id):
+            parser.error("--cluster-id has 16 hexadecimal digits, not all zero")
+        return restore_only(options)
     return serve(options.config, options.log_level)
 
 
@@ -110,6 +128,34 @@ def check_only(file: Path | None) -> int:
     if not problems:
         print(f"{file or 'environment'}: node {settings.node} of cluster {settings.cluster}: ok")
     return EXIT_USAGE if problems else 0
+
+
+def restore_only(options: argparse.Namespace) -> int:
+    """Write a node's directory from a backup, or rename a copied one; the exit code."""
+    from warren_broker.backup.restore import RestoreRefused, rename_copy, restore
+    from warren_wire.backups.manifest import BackupDamaged
+    from warren_wire.backups.store import StoreUnusable
+
+    logs.set_up("WARNING")
+    try:
+        settings = config.load(options.config)
+        if options.from_copy:
+            print(rename_copy(settings, options.cluster_id))
+        else:
+            given = (options.source, options.id, options.cluster_id)
+            print(restore(settings, *given, links=not options.without_links))
+    except config.ConfigError as error:
+        print(f"warren: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except BackupDamaged as error:
+        print(f"warren: refused: the backup is damaged: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except (RestoreRefused, StoreUnusable, StorageError, OSError) as error:
+        print(f"warren: refused: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    finally:
+        logs.flush()
+    return 0
 
 
 def recover_only(file: Path | None, confirmed: str | None) -> int:

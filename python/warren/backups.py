@@ -45,7 +45,7 @@ from warren_wire.backups import manifest as m
 from warren_wire.backups.entries import record_ends
 from warren_wire.backups.store import BackupStore
 
-FILE_BYTES: Final = 16 << 20
+DATA_FILE_BYTES: Final = 16 << 20
 """A file of entries ends with the record that reaches this size."""
 NOTED_EVERY_S: Final = 5.0
 """Interval at which what was copied is noted for a run that continues this one."""
@@ -260,7 +260,7 @@ class Backup:
         whole = bytearray()
         for piece in self._pieces(held, "snapshot"):
             whole += piece
-            if len(whole) >= FILE_BYTES:
+            if len(whole) >= DATA_FILE_BYTES:
                 snapshot.append(m.DataFile(*self._put(whole)))
                 whole = bytearray()
         if whole:
@@ -316,7 +316,7 @@ class Backup:
             for index, end in record_ends(data, at):
                 ends.append(index)
                 at = end
-            if at >= FILE_BYTES:
+            if at >= DATA_FILE_BYTES:
                 yield bytes(data[:at]), ends
                 data, ends, at = data[at:], [], 0
         if at != len(data):

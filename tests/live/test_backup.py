@@ -82,7 +82,7 @@ def test_a_backup_that_was_cut_continues(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("warren.backups.NOTED_EVERY_S", 0.0)
-    monkeypatch.setattr("warren.backups.FILE_BYTES", 1_000_000)
+    monkeypatch.setattr("warren.backups.DATA_FILE_BYTES", 1_000_000)
     store = DirectoryStore(tmp_path)
     publish(cluster, "one", [bytes(LARGE // 2)] * 4)
     publish(cluster, "two", [bytes(LARGE)] * 4)
