@@ -107,6 +107,7 @@ class QueueReader:
         returns  another position when a claim is lost, with onClaimLost=continue
         """
         self._check_is_ours(start)
+        begins = not self.reads_as(start.reader)
         if self.is_older_copy(start, start.number):
             return self._as_another_reader()
         try:
@@ -117,11 +118,36 @@ class QueueReader:
                 raise client_errors.ClaimLost(
                     f"the checkpoint ends at claim {start.number} of reader {start.reader!r}, the "
                     f"broker has settled claims up to {self._settled}: the reader was released, or "
-                    "forgotten after long silence"
+                    "forgotten after long silence, or the queue was restored from a backup"
                 )
+            if begins:
+                self._check_claim(start)
         except client_errors.ClaimLost as lost:
             return self.lost(start, lost)
         return start
+
+    def _check_claim(self, start: Position) -> None:
+        """Raise ClaimLost if the last claim is open and has other messages than the checkpoint's.
+
+        1. A queue is restored from a backup of before claim 5 was opened.  2. An older copy of the
+        checkpoint opens claim 5, of other messages, and is stopped.  3. The newest copy has claim 5
+        as read: it would settle messages that no batch has.
+        Replayed by tests/connector/test_restored.py
+        """
+        if not start.claims or start.number <= self._settled:
+            return
+        mine, wanted = self._known(start.reader), start.claims[-1]
+        if mine is None or start.number > mine.settled + mine.open_claims:
+            return  # it is not open: its settlement says so
+        held = self._held_by(start)
+        shown = (held.messages, held.size_bytes) if held is not None else (0, 0)
+        # One that was given up is empty.
+        if shown[0] and wanted.messages and shown != (wanted.messages, wanted.size_bytes):
+            raise client_errors.ClaimLost(
+                f"claim {start.number} of reader {start.reader!r} has {shown[0]} messages of "
+                f"{shown[1]} bytes, by the checkpoint {wanted.messages} of {wanted.size_bytes}: "
+                "the queue was restored from a backup, and a copy of the checkpoint has read it"
+            )
 
     def is_older_copy(self, at: Position, settled_max: int) -> bool:
         """Return whether claims are settled that the checkpoint does not have as read.
@@ -141,7 +167,8 @@ class QueueReader:
             raise ClaimLostError(
                 f"queue {self._queue!r}: the checkpoint ends at claim {at.number} of "
                 f"reader {at.reader!r}, which the queue does not know: it was released, or "
-                f"forgotten after long silence, or the queue was declared again. {_REMEDY}"
+                "forgotten after long silence, or the queue was declared again, or restored from "
+                f"a backup of before it registered. {_REMEDY}"
             )
         settled = 0 if mine is None else mine.settled
         if settled <= settled_max:
