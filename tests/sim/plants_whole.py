@@ -18,6 +18,7 @@ from sim import (
     plants_policies,
     plants_queues,
     plants_relays,
+    plants_versions,
 )
 from sim.planting import Replacement, by_name
 from sim.whole.sync import SimulatedWal
@@ -515,4 +516,5 @@ PLANTS = (
     | plants_deliveries.PLANTS
     | plants_imports.PLANTS
     | plants_relays.PLANTS
+    | plants_versions.PLANTS
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sim.whole.files import MemoryFiles
 from sim.whole.process import DATA_DIR, Machine
+from sim.whole.programs import NEW
 from warren_raft.storage import synced_mark
 from warren_raft.storage.errors import StorageError
 from warren_raft.storage.group_log import Memtable
@@ -139,4 +140,4 @@ class OlderCopy:
 
 def opened(files: MemoryFiles, name: str) -> Directory:
     """Open that node's directory on a disk."""
-    return open_directory(files, DATA_DIR, "sim", name, lambda: 1)
+    return open_directory(files, DATA_DIR, "sim", name, lambda: 1, NEW)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sim.checkers import Violation, require
 from sim.whole.process import DATA_DIR, Machine
+from sim.whole.programs import NEW
 from warren_raft.errors import StorageError
 from warren_raft.storage.group_log import GroupLog, Memtable
 from warren_raft.storage.identity import open_directory
@@ -41,7 +42,7 @@ class Directories:
         names  all changes of names have reached the disk, without a sync; data: all bytes have
         """
         files = machine.files.as_after_power_loss(names, data)
-        directory = open_directory(files, DATA_DIR, "sim", machine.name, lambda: 1)
+        directory = open_directory(files, DATA_DIR, "sim", machine.name, lambda: 1, NEW)
         return recover(files, directory, Memtable(1 << 20))
 
     def recovered(self, process: Process, group: int) -> tuple[HardState, GroupLog | None]:

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from sim.checkers import Violation, require
 from sim.whole.process import Process
+from sim.whole.programs import NEW
 from sim.whole.sync import NoThreading, SimulatedBackgroundWriter, SimulatedWal
 from sim.whole.windows import shrunk
 from sim.whole.wire import SimulatedConnector, SimulatedListener
@@ -46,7 +47,7 @@ def machines(world: World) -> list[tuple[Any, str, Any]]:
 
     def applying(self: QueueMachine, meta: Meta, data: Any, state: QueueState) -> Applied:
         with suppress(MalformedEntry):
-            submission, _ = decode_submission(data)
+            submission, _ = decode_submission(data, NEW.newest)
             world.checkers.order.begins(state, submission, meta.time_ms)
             require(
                 not submission.uplink or submission.incarnation > 0,

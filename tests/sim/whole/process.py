@@ -31,6 +31,7 @@ from warren_raft.storage.format import (
 from warren_raft.storage.identity import WAL
 from warren_raft.storage.wal import file_name, file_number
 from warren_raft.types import Membership
+from warren_raft.versions import VersionNeeded
 
 if TYPE_CHECKING:
     from sim.whole.world import World
@@ -104,8 +105,11 @@ class Ear:
 
     def applied(self, group: int, meta: Meta, data: bytes, applied: Applied, leading: bool) -> None:
         """See Observer."""
-        self.process.world.checkers.applied(self.process, group, meta, data, applied)
+        world = self.process.world
+        world.checkers.applied(self.process, group, meta, data, applied)
+        world.programs.applied(self.process, group, data)
         self.cluster.applied(group, meta, data, applied, leading)
+        world.programs.looked(self.process)
 
     def leader_changed(self, group: int, leader: str | None, term: int, leading: bool) -> None:
         """See Observer."""
@@ -116,6 +120,7 @@ class Ear:
         """See Observer."""
         self.process.world.checkers.restored(self.process, group)
         self.cluster.restored(group)
+        self.process.world.programs.looked(self.process)
 
     def members_changed(self, group: int, membership: Membership) -> None:
         """See Observer."""
@@ -211,6 +216,8 @@ class Machine:
             self.refused()
             require(self.files.kernel.refused > 0, "a start failed", self.name, error)
             self.world.agenda.after(RESTART_MS, self.start)
+        except VersionNeeded as error:
+            self.world.programs.needed(self, error)
         except StorageError as error:
             self.refused()
             require(self.damaged, "a node cannot start", self.name, str(error))
@@ -403,6 +410,7 @@ class Process:
                 snapshot_entries_min=world.profile.snapshot_entries_min,
                 snapshot_bytes_min=200,
                 retained_bytes_max=world.profile.retained_bytes_max,
+                versions=world.programs.drawn(),
             ),
             self.loop,
             ear,
@@ -440,6 +448,7 @@ class Process:
     def start(self) -> None:
         """Recover and join."""
         self.host.start()
+        self.world.programs.started(self)
         self.machine.noticed = False
         if self.machine.aged != self.host.disk:
             self.machine.aged = 0  # what the start found out by itself was set aside
@@ -492,6 +501,9 @@ class Process:
             return
         except DirectoryOutdated as error:
             self.machine.outdated(error)
+            return
+        except VersionNeeded as error:
+            self.world.programs.needed(self.machine, error)
             return
         if wait_ms is not None:
             self.wake(self.world.agenda.now_ms + wait_ms)

@@ -113,6 +113,7 @@ class Profile:
     sifts        there is a queue of which consumers have filters, see SIFTED
     awaiters     clients with auto-delete queues
     vanishing    the target of dead letters is purged, deleted, declared again
+    rolls        nodes run programs of two versions, see `programs`
     """
 
     nodes: int
@@ -160,6 +161,7 @@ class Profile:
     sifts: bool = False
     awaiters: int = 0
     vanishing: bool = False
+    rolls: bool = False
 
 
 BRIEF_SHARE = 0.7
@@ -190,6 +192,9 @@ IMPORTS_SHARE = 0.5
 SETTLERS_SHARE, SETTLERS_AT = 0.25, 41
 """Of worlds in which claims do not expire: those with drivers that publish batches which settle
 their claims; the number that decides is so late that no recorded world became one."""
+ROLLS_SHARE, ROLLS_AT, ROLLS_MS = 0.12, 976, 1_500
+"""Worlds in which nodes are upgraded, and for how long at least; the number that decides is chosen
+as that of SETTLERS_AT."""
 SIFTED_SHARE, SIFTED_AT = 0.8, 215
 """Of the worlds with none of all these: those with a queue of which consumers have filters; drawn
 so late that no recorded world became one."""
@@ -268,7 +273,8 @@ def _more(profile: Profile, rng: Random, lives: bool) -> Profile:
         more = _settling(_relaying(more, rng), rng)
     if more is profile and not lives:
         more = _sifting(more, rng)
-    return _full(replace(more, awaiters=0 if more.bad else waiting.awaiters(rng)))
+    full = _full(replace(more, awaiters=0 if more.bad else waiting.awaiters(rng)))
+    return _rolling(full, rng)
 
 
 def _delaying(profile: Profile, rng: Random) -> Profile:
@@ -458,6 +464,15 @@ def _sifting(profile: Profile, rng: Random) -> Profile:
         messages=3 * profile.messages,
         consumers=max(2, profile.consumers),
     )
+
+
+def _rolling(profile: Profile, rng: Random) -> Profile:
+    """Let nodes be upgraded, and go back, in some worlds; drawn like `_delaying`."""
+    aside = Random()
+    aside.setstate(rng.getstate())
+    rolls = profile.nodes > 1 and [aside.random() for _ in range(ROLLS_AT)][-1] < ROLLS_SHARE
+    safety_ms = max(profile.safety_ms, ROLLS_MS) if rolls else profile.safety_ms
+    return replace(profile, rolls=rolls, safety_ms=safety_ms)
 
 
 def _full(profile: Profile) -> Profile:

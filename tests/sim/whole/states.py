@@ -6,6 +6,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
+from sim.whole.programs import NEW
 from warren_machines.queue.codec import decode_submission
 from warren_raft.errors import StorageError
 from warren_raft.machine import Applied, Meta
@@ -59,7 +60,7 @@ class States:
         require(self.last.get(life, 0) < meta.index, "applied again", process.name, place)
         self.last[life] = meta.index
         if group != METADATA_GROUP:
-            submission, block = decode_submission(data)
+            submission, block = decode_submission(data, NEW.newest)
             if place not in self.bodies and block is not None:
                 decoded = Block.decode(block)
                 self.bodies[place] = [bytes(decoded.body(i)) for i in range(len(decoded))]

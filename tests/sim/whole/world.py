@@ -23,6 +23,7 @@ from sim.whole.people import VHOST, Person
 from sim.whole.policymakers import Policymaker, are_followed
 from sim.whole.process import Machine, Process
 from sim.whole.profile import DUE, MADE, SIFTED, TARGET, draw
+from sim.whole.programs import Programs
 from sim.whole.publishers import Delayer, Feeder, Publisher, Resender
 from sim.whole.readers import Reader
 from sim.whole.registrars import Registrar
@@ -66,6 +67,7 @@ class World(Traced):
         self.ledger = Ledger(self.profile.claim_ttl_ms > 0)
         self.checkers = Checkers(self)
         self.wire = Wire(self)
+        self.programs = Programs(self)
         self.processes = {name: Machine(self, name) for name in self.names}
         self.publishers: list[Publisher | Sink] = []
         self.declarer = Declarer(self)
@@ -140,6 +142,7 @@ class World(Traced):
         for person in self.people:
             person.again(100)
         self.misfortunes.begin()
+        self.programs.begin()
         self.checkers.reads.ask_everywhere()
         for name in self.names[self.profile.nodes :]:
             self.agenda.after(
