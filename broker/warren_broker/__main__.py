@@ -47,6 +47,7 @@ EXIT_FAULT = 70
 """A fault in the program (sysexits: software). Python's own code for it is 1, which says that a
 node cannot start, or that its storage has failed: there an operator has something to do."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+FIRST_PROCESS = 1
 SPACE_POLL_S = 2.0
 """Interval of attempts that need disk space before the loop runs, or after it has ended."""
 START_DOUBLED_MAX = 5
@@ -177,8 +178,27 @@ def recover_only(file: Path | None, confirmed: str | None) -> int:
         logs.flush()
 
 
+def end_by_signals() -> None:
+    """Let a signal to stop end this process at once: the node stores nothing at that time.
+
+    A container's first process has the id 1: the kernel ignores its signals without a handler, and
+    gives it the processes that others leave behind, to be collected when they have ended.
+    """
+    first = os.getpid() == FIRST_PROCESS
+    if first:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects them
+    for number in STOP_SIGNALS:
+        signal.signal(number, _end_at_once if first else signal.SIG_DFL)
+
+
+def _end_at_once(number: int, _: object) -> None:
+    os._exit(128 + number)
+
+
 def serve(file: Path | None, log_level: str) -> int:
     """Run a node until it is told to stop; return the exit code."""
+    if os.getpid() == FIRST_PROCESS:
+        end_by_signals()
     allocator.use_one_arena()  # before the first thread
     logs.set_up(log_level)
     try:
@@ -267,8 +287,7 @@ def run(node: Node) -> int:
         node.loop.run()
     except DirectoryOutdated as error:
         log.critical("%s", error)
-        for number in STOP_SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+        end_by_signals()
         node.withdraw()
         try:
             _note_outdated(node, error.reason)

@@ -81,6 +81,11 @@ def parse_address(value: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+def reachable_host(listening: str) -> str:
+    """Return where this machine reaches what listens at a host; on all addresses: at loopback."""
+    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening, listening)
+
+
 def is_loopback(address: str) -> bool:
     """Return whether `host:port` can be reached from this machine alone."""
     host = parse_address(address)[0]

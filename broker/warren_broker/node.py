@@ -16,7 +16,13 @@ from warren_broker.clients091.client091 import Client091
 from warren_broker.clients10.client10 import Client10
 from warren_broker.cluster.membership.maintenance import MAINTENANCE_REASON
 from warren_broker.cluster.secret_keys import secret_bytes
-from warren_broker.config import DEFAULT_PASSWORD, NO_ADDRESS, NodeConfig, parse_address
+from warren_broker.config import (
+    DEFAULT_PASSWORD,
+    NO_ADDRESS,
+    NodeConfig,
+    parse_address,
+    reachable_host,
+)
 from warren_broker.listeners.alarms import Alarms
 from warren_broker.listeners.listener import (
     HEADER_091,
@@ -357,11 +363,6 @@ class Node:
             self.metrics.close()
         if self.http_api is not None:
             self.http_api.kill()
-
-
-def reachable_host(listening: str) -> str:
-    """Return where this machine reaches what listens at a host; on all addresses: at loopback."""
-    return {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening, listening)
 
 
 def host_config(settings: NodeConfig) -> HostConfig:

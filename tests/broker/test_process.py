@@ -1,4 +1,4 @@
-"""The process of a node on a disk without space."""
+"""The process of a node: on a disk without space, and as the first one of a container."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import errno
 import json
 import logging
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tools.environment import environment
 from warren_broker import __main__ as process
 from warren_broker import node as nodes
 from warren_broker.config import NodeConfig
@@ -156,3 +159,19 @@ def test_a_fault_in_the_program_has_an_exit_code_of_its_own(
     path.write_text(f'data_dir = "{tmp_path}/data"\n')
     assert process.main(["--config", str(path)]) == process.EXIT_FAULT == 70
     assert "a fault, for the test" in caplog.text
+
+
+def test_the_first_process_of_a_container_ends_and_reaps() -> None:
+    script = (
+        "import os, signal, subprocess, sys, time\n"
+        "from warren_broker import __main__ as process\n"
+        "process.FIRST_PROCESS = os.getpid()\n"
+        "process.end_by_signals()\n"
+        "child = subprocess.Popen([sys.executable, '-c', ''])\n"
+        "while os.path.exists(f'/proc/{child.pid}'):\n"  # a zombie would stay
+        "    time.sleep(0.01)\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "time.sleep(60)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], env=environment(), check=False)
+    assert ended.returncode == 128 + signal.SIGTERM

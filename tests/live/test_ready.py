@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from live.conftest import DEADLINE_S, eventually
 from warren.local import LocalCluster
+from warren_broker import ready as probe
 
 pytestmark = pytest.mark.live
 POLL_S = 0.001
@@ -76,6 +79,35 @@ def test_a_node_without_a_majority_listens_and_is_not_ready(tmp_path: Path) -> N
         cluster.spawn(2)
         for number in (1, 2):
             use(wait_for(ready[number])["amqp"], f"again.{number}")
+    finally:
+        cluster.stop()
+
+
+def test_a_container_is_told_whether_its_node_serves_clients(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = LocalCluster(nodes=1, directory=tmp_path)
+    node = cluster.nodes[0]
+
+    def asked() -> tuple[int, str]:
+        code = probe.main(["--config", str(node.config_file)])
+        return code, "".join(capsys.readouterr())
+
+    try:
+        assert asked()[0] == 1 and not node.data_dir.exists()
+        cluster.start()
+        assert asked() == (0, "serves clients\n")
+        pid = json.loads((node.data_dir / "ready.json").read_text())["pid"]
+        monkeypatch.setattr(probe, "READY_ANSWER_S", 0.5)
+        os.kill(pid, signal.SIGSTOP)  # it hangs: its port is open
+        try:
+            code, said = asked()
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert code == 1 and "does not answer: timed out" in said
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: "refused" in asked()[1], "that nothing listens")
+        assert (node.data_dir / "ready.json").exists() and asked()[0] == 1
     finally:
         cluster.stop()
 

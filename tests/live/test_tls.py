@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import select
 import socket
 import ssl
@@ -26,6 +27,8 @@ from warren import Admin, ClaimReader, Connection, Producer
 from warren.errors import TlsError, Unavailable
 from warren.local import LocalCluster
 from warren.uri import Address, ClientTls
+from warren_broker.config import NodeConfig
+from warren_broker.ready import unready
 from warren_wire.block.block import Block
 
 HANDSHAKE_TIMEOUT_MS = 3_000
@@ -312,6 +315,15 @@ def test_a_client_without_such_a_certificate_does_not(
 
 
 # ---------------------------------------------------------------- new certificates
+
+
+def test_a_health_check_needs_no_certificate(
+    plain_tls: TlsBroker, mutual: TlsBroker, tmp_path: Path
+) -> None:
+    for broker in (plain_tls, mutual):
+        values = {"amqp": "none", "amqps": f"127.0.0.1:{broker.port}"}
+        (tmp_path / "ready.json").write_text(json.dumps(values))
+        assert unready(NodeConfig(data_dir=tmp_path)) is None
 
 
 def test_new_certificates_need_no_restart_and_broken_ones_do_no_harm(tmp_path: Path) -> None:
