@@ -13,15 +13,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import chroot
 from bench.generator import PLACE, Missing
 from bench.ports import free_ports
 from bench.processes import disk_bytes
+from tools import chroot
 from warren.local import guard
 from warren_wire.amqp091.codec import PROTOCOL_HEADER
 
 NODES = 3
 SUITE = "forky"
+PACKAGE = "rabbitmq-server"
 CHROOT = Path("/var/tmp/warren-bench-peer")
 LOG = PLACE / "chroot.log"
 DATA = "/var/tmp/warren-bench-data"
@@ -65,7 +66,7 @@ def find(notes: list[str]) -> Path:
         with chroot.locked(CHROOT):
             if server(CHROOT) is None:
                 print(f"  setting up Debian {SUITE}'s RabbitMQ in {CHROOT}", flush=True)
-                chroot.make(CHROOT, SUITE, LOG)
+                chroot.make(CHROOT, SUITE, [PACKAGE], LOG)
             chroot.mount(CHROOT)
     except chroot.NotMade as error:
         reason = f"its chroot cannot be made: {error}; {LOG} may say more"

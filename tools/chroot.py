@@ -1,4 +1,4 @@
-"""A Debian chroot, for the newest RabbitMQ that Debian packages."""
+"""A Debian chroot: of RabbitMQ's newest package, and what Warren's packages are tried in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tools import file_lock
 
 MIRROR = "http://deb.debian.org/debian"
 TOOL = "mmdebstrap"
-PACKAGE = "rabbitmq-server"
 OLD_MIRROR = 'Acquire::Check-Valid-Until "false"'
 """Accept an outdated mirror; signatures are still checked."""
 
@@ -32,8 +31,8 @@ def locked(root: Path) -> AbstractContextManager[None]:
     return file_lock.locked(root.with_name(root.name + ".lock"), f"making or using {root}")
 
 
-def make(root: Path, suite: str, log: Path) -> None:
-    """Install suite `suite` with RabbitMQ in `root`; the caller has its lock.
+def make(root: Path, suite: str, packages: Sequence[str], log: Path) -> None:
+    """Install suite `suite` with these packages in `root`; the caller has its lock.
 
     It is made beside `root`, and renamed when it is whole; what is there of an attempt that was
     interrupted is removed. Takes about a minute, and about 200 MB from the mirror; needs root.
@@ -49,7 +48,7 @@ def make(root: Path, suite: str, log: Path) -> None:
             _run(["apt-get", "update"], out)
             _run(["apt-get", "install", "-y", "--no-install-recommends", TOOL], out)
         _remove(part)
-        options = ["--variant=minbase", f"--aptopt={OLD_MIRROR}", f"--include={PACKAGE}"]
+        options = ["--variant=minbase", f"--aptopt={OLD_MIRROR}", f"--include={','.join(packages)}"]
         _run([TOOL, *options, suite, str(part), MIRROR], out)
     (part / "etc/hosts").write_text("127.0.0.1 localhost\n")
     _remove(root)
