@@ -194,6 +194,18 @@ def wheel_files(options: argparse.Namespace) -> int:
     return wheels.run(options.rest)
 
 
+def image(options: argparse.Namespace) -> int:
+    """Build the container image and try it, alone and as a cluster; root, podman, buildah."""
+    prepare()
+    return run_module("tools.image", options, environment.environment(), ".")
+
+
+def deb(options: argparse.Namespace) -> int:
+    """Build the Debian package and try it in a booted Debian; root, systemd-nspawn."""
+    prepare()
+    return run_module("tools.deb", options, environment.environment(), ".")
+
+
 def release(options: argparse.Namespace) -> int:
     """Make a release: changelog, checks, wheels and their hashes, tag: VERSION [--check]."""
     prepare()
@@ -299,6 +311,8 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "sim": sim,
     "lint": lint,
     "wheels": wheel_files,
+    "image": image,
+    "deb": deb,
     "release": release,
     "cluster": cluster,
     "demo-repeat": demo_repeat,

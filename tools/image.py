@@ -204,7 +204,7 @@ def connect() -> pika.BlockingConnection:
 
 def received() -> list[int]:
     """Return the numbers of all messages, sorted."""
-    found = []
+    found: list[int] = []
     with connect() as connection:
         channel = connection.channel()
         while len(found) < 3 * MESSAGES:

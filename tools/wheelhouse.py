@@ -29,7 +29,7 @@ def collect(folder: Path) -> None:
     folder.mkdir(parents=True)
     try:
         with alone():
-            own = wheels.make(folder)
+            (own,) = wheels.make(folder, [wheels.here()])
     except wheels.WheelFailed as error:
         raise NotPossible(f"no wheel: {error}") from error
     versions = folder / "versions.txt"

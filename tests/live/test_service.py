@@ -1,4 +1,4 @@
-"""A node as a service: what systemd is told, and the unit of `examples/systemd`."""
+"""A node as a service: what systemd is told, and the unit of `deploy/systemd`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from warren_broker.listeners.service_manager import (
 )
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
-UNIT = ROOT / "examples" / "systemd" / "warren@.service"
+UNIT = ROOT / "deploy" / "systemd" / "warren@.service"
 START_S = 60.0
 STOP_S = 30.0
 
@@ -39,7 +39,8 @@ def unit() -> dict[str, str]:
 def command(config: Path) -> list[str]:
     """The unit's command, with this Python and that configuration."""
     words = unit()["ExecStart"].split()
-    return [sys.executable, *(str(config) if "%i" in word else word for word in words[1:])]
+    module = [sys.executable, "-m", "warren_broker"]
+    return [*module, *(str(config) if "%i" in word else word for word in words[1:])]
 
 
 def test_systemd_is_told_when_clients_are_served_and_when_the_node_stops(tmp_path: Path) -> None:
@@ -131,8 +132,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
         assert STRICT not in os.environ, "no systemd-analyze: apt-get install systemd"
         pytest.skip("no systemd-analyze: apt-get install systemd")
     instance = tmp_path / "warren@1.service"
-    python = unit()["ExecStart"].split()[0]
-    instance.write_text(UNIT.read_text().replace(python, sys.executable))
+    instance.write_text(UNIT.read_text().replace("warren-broker ", f"{sys.executable} "))
     checked = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(instance)],
         capture_output=True,
