@@ -123,6 +123,14 @@ def upgrade(options: argparse.Namespace) -> int:
     return run_module("upgrade.run", options, suite.with_tests(environment.environment()))
 
 
+def backup(options: argparse.Namespace) -> int:
+    """Back real clusters up, destroy them, restore them into one node and into five."""
+    prepare()
+    places = ("tests/live/test_backup.py", "tests/live/test_restore.py")
+    options.rest = ["-q", "-s", *places, "tests/connector/test_restored.py"]
+    return run_module("pytest", options, suite.with_tests(environment.environment()))
+
+
 def federation(options: argparse.Namespace) -> int:
     """Run federated clusters under faults and check their history: --clusters N --minutes N."""
     prepare()
@@ -320,6 +328,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "nemesis": nemesis,
     "soak": soak,
     "upgrade": upgrade,
+    "backup": backup,
     "federation": federation,
     "structure": structure,
     "mutate": mutate,
