@@ -281,6 +281,14 @@ def docs(options: argparse.Namespace) -> int:
     return run_module("tools.site", options, environment.environment())
 
 
+def recover(options: argparse.Namespace) -> int:
+    """Destroy two of three nodes' directories, and most of a queue; recover; print what is left."""
+    prepare()
+    tests = ["tests/broker/backup", "tests/raft/runtime/test_continued.py"]
+    command = [str(python()), "-m", "pytest", "-q", "-s", *tests, "tests/live/test_recover.py"]
+    return console.loud(command, env=suite.with_tests(environment.environment()), cwd=ROOT)
+
+
 def cluster(options: argparse.Namespace) -> int:
     """Start, stop or inspect a local cluster."""
     prepare()
@@ -346,6 +354,7 @@ VERBS: dict[str, Callable[[argparse.Namespace], int]] = {
     "databases": databases,
     "film": film,
     "docs": docs,
+    "recover": recover,
 }
 PASSES_ON = (
     "demo",

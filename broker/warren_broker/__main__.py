@@ -26,6 +26,7 @@ except ModuleNotFoundError as missing:
     )
 from warren_broker.broker.boot_definitions import DefinitionsUnusable
 from warren_broker.cluster import allocator
+from warren_broker.cluster.cluster import LOST_MAJORITY_PAGE
 from warren_broker.listeners import service_manager
 from warren_broker.node import Node
 from warren_broker.process import logs
@@ -101,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
         return check_only(options.config)
     if options.command == "recover":
         if not options.as_only_member:
-            parser.error("recover needs --as-only-member: see docs/lost-majority.md")
+            parser.error(f"recover needs --as-only-member: see {LOST_MAJORITY_PAGE}")
         return recover_only(options.config, options.yes)
     if options.command == "restore":
         if options.from_copy == bool(options.source):
