@@ -17,6 +17,7 @@ from warren_broker.clients10.connection import Connection10
 from warren_wire import errors
 from warren_wire.admin import exchanges as binding_resource
 from warren_wire.admin import queues as queue_resource
+from warren_wire.admin.overview import API_OFFERED, API_PROPERTY
 from warren_wire.admin.queues import QueueInfo
 from warren_wire.admin.requests import Listed
 from warren_wire.amqp10.engine import Engine
@@ -265,7 +266,8 @@ def test_open_tells_what_clients_of_rabbitmq_look_for(
     client.turn()
     connection, transport = client.engine.connection, client.engine.transport
     properties = {str(key): value for key, value in dict(connection.remote_properties).items()}
-    assert properties == {**ConnectionConfig().properties, "node": "n", "cluster_name": "c"}
+    told_of_us = {"node": "n", "cluster_name": "c", API_PROPERTY: API_OFFERED}
+    assert properties == {**ConnectionConfig().properties, **told_of_us}
     assert (properties["product"], properties["version"]) == ("RabbitMQ", "4.3.0")
     offered = connection.remote_offered_capabilities
     assert [str(name) for name in offered] == ["LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "warren_relays"]
