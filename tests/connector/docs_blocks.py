@@ -9,11 +9,10 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "decode.md"
 
 
 def blocks(heading: str) -> list[str]:
-    """The blocks below a heading of third level, in their order."""
+    """The blocks below a heading until the next one, in their order; "": the page's beginning."""
     text = PAGE.read_text(encoding="utf-8")
-    (found,) = re.findall(
-        rf"^### {re.escape(heading)}\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL
-    )
+    above = rf"^## {re.escape(heading)}\n" if heading else r"\A# [^\n]*\n"
+    (found,) = re.findall(rf"{above}(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     return [str(each) for each in re.findall(r"^```python\n(.*?)^```$", found, re.M | re.S)]
 
 

@@ -27,7 +27,7 @@ from warren.local import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
-HEADING = "JSON, Avro and Protobuf"
+HEADING = ""
 QUEUES = ("flights", "flights.bad", "flights.seconds")
 OTHER_VERSION = "4.2.0"
 """Of the packages, where PySpark's own version cannot be downloaded."""

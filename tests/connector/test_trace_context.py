@@ -34,7 +34,7 @@ def cluster_size() -> int:
 
 def recipe(cluster: LocalCluster, place: Path, source: str, target: str, amqp: bool) -> list[str]:
     """The page's blocks, from one queue to another."""
-    first, *_ = blocks("JSON, Avro and Protobuf")
+    first, *_ = blocks("")
     texts = [placed(each, cluster.hosts, place) for each in (first, *blocks("Trace context"))]
     texts = [each.replace("flights.enriched", target) for each in texts]
     named = f'.option("queue", "{source}")'

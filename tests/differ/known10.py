@@ -109,7 +109,11 @@ KNOWN10: tuple[Known, ...] = (
             ("max-frame-size=131072", "max-frame-size=1048576"),
             (": '[^']*'", ": TEXT"),
         ),
-        warren=((", :warren_relays", ""), (": '[^']*'", ": TEXT")),
+        warren=(
+            (", :warren_relays", ""),
+            (", :warren-api: '[^']*'", ""),
+            (": '[^']*'", ": TEXT"),
+        ),
     ),
     # ------------------------------------------------------------ management
     Known(
