@@ -32,7 +32,7 @@ from warren_raft.storage.entry_index import Rows
 from warren_raft.storage.format import Damaged
 from warren_raft.storage.framed_file import SEAL_HEADER_BYTES
 from warren_raft.types import EntryKind
-from warren_raft.versions import NEWEST, OWN
+from warren_raft.versions import NEWEST, OWN, VersionNeeded
 from warren_wire.amqp10 import fetched, viewed
 from warren_wire.checksum import crc32
 from warren_wire.queue_values.config import QueueConfig
@@ -257,8 +257,8 @@ _DISK: tuple[Decoder, ...] = (
     (synced_mark.decode, ()),
     (_round_trip(membership.decode, membership.encode), (StorageError,)),
     (lambda data: log_identity.decode(1, data), (StorageError,)),
-    (_entry, (queue_codec.MalformedEntry,)),
-    (metadata_codec.decode_submission, (metadata_codec.MalformedMetadata,)),
+    (_entry, (queue_codec.MalformedEntry, VersionNeeded)),
+    (metadata_codec.decode_submission, (metadata_codec.MalformedMetadata, VersionNeeded)),
 )
 
 

@@ -21,6 +21,7 @@ from warren.claims import ClaimReader
 from warren.errors import ClaimLost
 from warren.local import LocalCluster
 from warren.local_node import SECRET_FILE, LocalNode
+from warren_wire.backups.manifest import BackupManifest
 from warren_wire.backups.store import DirectoryStore
 from warren_wire.block.block import Block
 
@@ -164,7 +165,7 @@ def test_a_destroyed_cluster_is_restored_into_others(tmp_path: Path) -> None:
             check(cluster, confirmed, claim, epoch)
 
 
-def manifest_bytes(manifest: object) -> int:
+def manifest_bytes(manifest: BackupManifest) -> int:
     return sum(file.bytes for file in manifest.files.values())
 
 

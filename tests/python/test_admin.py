@@ -14,6 +14,8 @@ ELSEWHERE = {
     "RenewTokenRequest",
     # of the HTTP API
     *("ListAlarmsRequest", "GetTotalsRequest"),
+    # of backups: warren.backups
+    *("HoldGroupRequest", "ReadHeldRequest", "ReleaseHeldRequest"),
 }
 
 

@@ -333,5 +333,5 @@ def _forget_sink(asker: Asker, request: requests.ForgetSinkRequest, answer: Answ
     queue = asker.queue(request.name)
     run = f", run {quoted(request.run)}" if request.run else ""
     asker.log(f"forget sink {quoted(request.sink)}{run} of queue {quoted(request.name)}")
-    command = made_from(commands.ForgetSink, request)
+    command = made_from(commands.ForgetSink, request, forced=request.force)
     asker.ask(queue, command, answer, partial(made_from, ForgottenSink))

@@ -81,6 +81,9 @@ class Host:
     or earlier, write to clients in DELIVER or FLUSH.
     """
 
+    version = 0
+    """The cluster's version as this node's directory is marked with it: what it may write."""
+
     def __init__(
         self,
         config: HostConfig,
@@ -183,6 +186,7 @@ class Host:
         )
         self._make_parts(store)
         self._store = store
+        self.version = max(store.directory.identity.version, config.versions.oldest)
         for group, lost in sorted(store.condemned.items()):
             again = log_identity.again(group, lost.created, self._rng, config.peers)
             store.recreate(group, again)
@@ -307,11 +311,6 @@ class Host:
         """Return the version that the link with a peer speaks; 0: none is established."""
         return self._transport.version(node)
 
-    @property
-    def version(self) -> int:
-        """The cluster's version as this node's directory is marked with it: what it may write."""
-        return max(self._logs.directory.identity.version, self.config.versions.oldest)
-
     def raise_version(self, version: int) -> None:
         """Mark the directory with the cluster's version, then tell the peers; it never falls.
 
@@ -331,6 +330,7 @@ class Host:
         if not self._bootstrap.change(version=version):
             self._loop.call_later(VERSION_RETRY_MS, lambda: self.raise_version(version))
             return
+        self.version = version
         log.info("%s: the cluster has version %d", self.node_id, version)
         self._transport.tell_raised(version)
 

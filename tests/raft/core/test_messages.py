@@ -80,5 +80,5 @@ def headed(header: bytes) -> bytes:
     ids=["nothing", "empty", "nil", "unknown", "too long", "unknown entry kind"],
 )
 def test_nonsense_is_refused(data: bytes) -> None:
-    with pytest.raises(codec.BadFrame, match="same version"):
+    with pytest.raises(codec.BadFrame, match="look at the memory and the network"):
         codec.decode_raft(memoryview(data))
