@@ -9,7 +9,8 @@ from warren_raft.runtime.host import Host
 
 def a_proposer_uses_its_newest_version() -> list[Replacement]:
     """A node submits what its program has, not what the cluster has."""
-    return [(Host, "version", property(lambda self: self.versions.newest))]
+    newest = property(lambda self: self.versions.newest, lambda self, version: None)
+    return [(Host, "version", newest)]
 
 
 def a_snapshot_is_of_the_newest_form() -> list[Replacement]:
