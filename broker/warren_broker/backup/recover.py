@@ -103,19 +103,33 @@ class Recovery:
             tuple(
                 queue
                 for queue in state.queues()
-                if queue.replicable and queue.group not in self.logs.groups
+                if queue.replicable and self._log_of(queue) not in self.logs.groups
             ),
         )
 
+    def _log_of(self, queue: QueueRecord) -> GroupId:
+        """Return the group with the queue's messages: the earlier one until it is continued.
+
+        1. `queues recover` makes a queue go on as another group on this node.  2. The node stops
+        before the new log is written.  3. If that one, empty, were taken for the queue's, nothing
+        would be left of it. As it is, the node continues the earlier one when it starts.
+        """
+        groups, earlier = self.logs.groups, queue.continues
+        unwritten = queue.group not in groups or not groups[queue.group].last_index()
+        if earlier and earlier in groups and queue.founded_by(self.logs.node) and unwritten:
+            return earlier
+        return queue.group
+
     def _groups(self, state: MetadataState) -> Iterator[GroupFound]:
         for queue in state.queues():
-            if queue.group not in self.logs.groups:
+            group = self._log_of(queue)
+            if group not in self.logs.groups:
                 continue
-            store = self.logs.groups[queue.group]
-            members = self.logs.members(queue.group)
-            own = self.logs.alone(queue.group).id_of(self.logs.node)
-            machine = QueueMachine(queue.initial or queue.config, numbered_above(queue.group))
-            held = self.logs.replay(queue.group, machine)
+            store = self.logs.groups[group]
+            members = self.logs.members(group)
+            own = self.logs.alone(group).id_of(self.logs.node)
+            machine = QueueMachine(queue.initial or queue.config, numbered_above(group))
+            held = self.logs.replay(group, machine)
             yield GroupFound(
                 queue,
                 store.last_index(),
@@ -132,7 +146,8 @@ class Recovery:
         logs.directory.change(formed=True, cluster_id=cluster_id, founders={}, peers={}, vouched={})
         kept: dict[GroupId, tuple[NodeId, ...]] = {}
         for one in self.found.groups:
-            logs.make_only_member(one.queue.group)
+            if self._log_of(one.queue) == one.queue.group:
+                logs.make_only_member(one.queue.group)
             kept[one.queue.group] = (logs.node,)
         logs.sync()
         own = replace(self.found.state.nodes[logs.node], forgetting=False)

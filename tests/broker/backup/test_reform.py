@@ -64,9 +64,9 @@ def queue() -> Queue:
     return made
 
 
-def kept(files: Files) -> None:
+def kept(files: Files, world: World | None = None) -> None:
     """The directory of node a in the cluster of a, b and c."""
-    world, held = definitions(), queue()
+    world, held = world or definitions(), queue()
     with OfflineLogs(files, HOME, "c", "a", lambda: DISKS["a"]) as logs:
         for group, datas in ((0, world.log), (1, [data for _, data in held.log])):
             logs.create(group, ("a", "b", "c"))
@@ -115,6 +115,33 @@ def test_what_is_given_up_is_found_before() -> None:
     assert (here.last, here.others, here.complete) == (5, ("b", "c"), True)
     assert [one.name for one in found.lost] == ["others"]
     assert {name for name in before if name.endswith(".wal")} <= set(files.image())
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_queue_not_yet_continued_keeps_its_log(begun: bool) -> None:
+    """Its new group has no entry yet: nothing would have been left of it."""
+    files = MemoryFiles(Random(1))
+    world, held = definitions(), queue()
+    world.submit(commands.RecoverQueue(1, "a", ("a", "b", "c")), uplink=1)
+    record = world.state.queue("/", "all")
+    assert record is not None
+    assert (record.continues, record.nodes) == (1, ("a",))
+    kept(files, world)
+    with OfflineLogs(files, HOME, "c", "a") as logs:
+        if begun:
+            logs.create(record.group, ("a",))
+            logs.sync()
+        (here,) = Recovery(logs).found.groups
+        assert (here.queue.name, here.messages, here.claims) == ("all", 9, 1)
+    recovered(files)
+    with OfflineLogs(files, HOME, "c", "a") as logs:
+        state = logs.replay(0, MetadataMachine())
+        (after,) = state.queues()
+        assert (after.group, after.nodes, after.continues) == (record.group, ("a",), 1)
+        assert after.founded_by("a"), "so the node continues it when it starts"
+        assert after.group not in logs.groups or not logs.groups[after.group].last_index()
+        found = logs.replay(1, queue().machine)
+        assert held.machine.snapshot(found) == held.machine.snapshot(held.state)
 
 
 def test_a_directory_becomes_the_only_member() -> None:
