@@ -13,11 +13,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools import console, wheelhouse
 from tools.environment import LOGS, ROOT, STATE, environment, python
+from tools.proof import Failed, eventually, require
 from tools.wheelhouse import NotPossible
 from warren_wire import VERSION
 
@@ -52,7 +53,6 @@ License: Apache-2.0
  On Debian systems the licence is in /usr/share/common-licenses/Apache-2.0. Each distribution in
  /usr/lib/warren has its own in its *.dist-info directory.
 """
-PATIENCE_S = 180.0
 EXPOSURE_MAX = 2.0
 NODES = ("1", "2", "3")
 CONFIG = """\
@@ -71,10 +71,6 @@ n3 = "127.0.0.1:25673"
 """
 URI = "amqp://guest:guest@127.0.0.1:5671,127.0.0.1:5672,127.0.0.1:5673"
 LINES = 100
-
-
-class Failed(Exception):
-    """Something is not as it is to be."""
 
 
 # ------------------------------------------------------------------ the package
@@ -217,21 +213,6 @@ class Machine:
             self.process.kill()
             self.process.wait()
         shutil.rmtree(MACHINE, ignore_errors=True)
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    """Wait until it holds; raises Failed."""
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        if time.monotonic() > until:
-            raise Failed(f"waited {PATIENCE_S:.0f} s for {what}")
-        time.sleep(0.5)
-
-
-def require(holds: bool, what: str) -> None:
-    """Raise Failed unless it holds."""
-    if not holds:
-        raise Failed(what)
 
 
 def started(machine: Machine, unit: str) -> str:

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import pika
 
 from tools import console, wheelhouse
 from tools.environment import LOGS, ROOT, STATE, environment, python
+from tools.proof import Failed, eventually
 from tools.wheelhouse import NotPossible
 from warren_wire import VERSION
 
@@ -44,15 +45,10 @@ PORTS = (5672, 5673, 5674)
 MESSAGES = 500
 QUEUE = "kept"
 USER, PASSWORD = "admin", "of-the-first-user"
-PATIENCE_S = 180.0
 STOP_S = 20.0
 """Within which a node stops: far less than compose.yaml's stop_grace_period."""
 ULIMITS = '["nofile=20000:20000", "nproc=4000:4000"]'
 """podman's own are above what a machine without nested rights allows."""
-
-
-class Failed(Exception):
-    """Something is not as it is to be."""
 
 
 def settings() -> dict[str, str]:
@@ -126,15 +122,6 @@ class Containers:
         if code != "0" or seconds > STOP_S:
             raise Failed(f"{name} stopped after {seconds:.1f} s with exit code {code}")
         return seconds
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    """Wait until it holds; raises Failed."""
-    until = time.monotonic() + PATIENCE_S
-    while not holds():
-        if time.monotonic() > until:
-            raise Failed(f"waited {PATIENCE_S:.0f} s for {what}")
-        time.sleep(0.5)
 
 
 def build(containers: Containers, root: Path) -> None:

@@ -48,18 +48,23 @@ def numbers(reader: ClaimReader, number: int, count: int) -> list[int]:
     return [int(bytes(block.body(i))) for block in blocks for i in range(len(block))]
 
 
+def filled(connection: Connection) -> tuple[int, list[int], int | None]:
+    """Fill the queue, and open a claim; return its number, what it holds, and its epoch."""
+    with Producer(connection) as producer:
+        for number in range(MESSAGES):
+            producer.send(b"%d" % number, "q")
+    reader = reader_of(connection)
+    opened = reader.register().settled + 1
+    claim = reader.open(opened, max_messages=CLAIMED, max_bytes=1 << 30)
+    return opened, numbers(reader, opened, claim.messages), reader.epoch
+
+
 def test_the_survivor_of_two_lost_directories(tmp_path: Path) -> None:
     with LocalCluster(3, tmp_path) as cluster:
         declare(uri_of(cluster, 0), "q")
         first = cluster.nodes[0]
         with cluster.connect() as connection:
-            with Producer(connection) as producer:
-                for number in range(MESSAGES):
-                    producer.send(b"%d" % number, "q")
-            reader = reader_of(connection)
-            opened = reader.register().settled + 1
-            claim = reader.open(opened, max_messages=CLAIMED, max_bytes=1 << 30)
-            claimed, epoch = numbers(reader, opened, claim.messages), reader.epoch
+            opened, claimed, epoch = filled(connection)
             assert len(claimed) == CLAIMED
         held = recover(first, "--yes", first.name)
         assert held.returncode == 1 and "another process uses it" in held.stderr
@@ -133,13 +138,7 @@ def test_a_queue_of_two_members_of_which_one_is_wiped(tmp_path: Path) -> None:
             leader = cluster.leader_of("q")
             kept, wiped, third = leader, (leader + 1) % 3, (leader + 2) % 3
             admin.members.delete("q", f"node-{third}")
-            with Producer(connection) as producer:
-                for number in range(MESSAGES):
-                    producer.send(b"%d" % number, "q")
-            reader = reader_of(connection)
-            opened = reader.register().settled + 1
-            claim = reader.open(opened, max_messages=CLAIMED, max_bytes=1 << 30)
-            claimed, epoch = numbers(reader, opened, claim.messages), reader.epoch
+            opened, claimed, epoch = filled(connection)
             with pytest.raises(Conflict, match="has a leader"):
                 admin.members.recover("q", f"node-{kept}")
         cluster.wipe_node(wiped)
