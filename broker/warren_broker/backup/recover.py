@@ -110,7 +110,7 @@ class Recovery:
     def _log_of(self, queue: QueueRecord) -> GroupId:
         """Return the group with the queue's messages: the earlier one until it is continued.
 
-        1. `queues recover` makes a queue go on as another group on this node.  2. The node stops
+        1. `queues recover` makes a queue continue as another group on this node.  2. The node stops
         before the new log is written.  3. If that one, empty, were taken for the queue's, nothing
         would be left of it. As it is, the node continues the earlier one when it starts.
         """
