@@ -48,8 +48,6 @@ OUTSIDE: Final = {
 """A page elsewhere in the repository → its place in the site."""
 ABOVE: Final = {"index.md": "first page", "semantics.md": "explanation"}
 """Kinds of pages that are in no folder; the others are how-to guides."""
-JOURNAL: Final = "project/benchmark-journal.md"
-"""Kept for those that measure again: not counted with the words of the site."""
 
 FENCE = re.compile(r"^( *)(```+|~~~+)")
 HEADING = re.compile(r"^(#{1,6}) +(.*?) *#*$")
@@ -167,7 +165,7 @@ def words(pages: dict[str, str]) -> Counter[str]:
     for place, text in pages.items():
         if place not in OUTSIDE.values():
             kind = posixpath.dirname(place) or ABOVE.get(place, "how-to")
-            counts["the journal" if place == JOURNAL else kind] += len(text.split())
+            counts[kind] += len(text.split())
     return counts
 
 
@@ -254,7 +252,7 @@ def main() -> int:
             counts = words(pages)
             for kind, count in sorted(counts.items()):
                 console.say(f"  {count:7,} words  {kind}")
-            total = sum(counts.values()) - counts["the journal"]
+            total = sum(counts.values())
             of_code = sum(len(make().split()) for make in reference.MAKERS.values())
             console.say(f"  {of_code:7,} words of these are made of the code")
             console.say(f"  {total:7,} words in {len(pages)} pages, every link and anchor checked")

@@ -30,7 +30,7 @@ def test_every_link_leads_to_a_page_and_a_heading() -> None:
 def test_every_link_of_the_repository_leads_somewhere() -> None:
     """As a forge shows them, where README and files of the examples have a place as well."""
     root = house.ROOT
-    pages = [*root.glob("*.md"), *root.glob("*/README.md"), *(root / "docs").rglob("*.md")]
+    pages = [*root.glob("*.md"), *root.glob("*/*.md"), *(root / "docs").rglob("*.md")]
     texts = {page.relative_to(root).as_posix(): page.read_text(encoding="utf-8") for page in pages}
     there = [path.relative_to(root).as_posix() for path in root.glob("*")]
     for folder in ("docs", "examples", "bench", "tests"):
