@@ -5,19 +5,32 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from types import NoneType
+from typing import Any, Final, Literal, get_args, get_origin
 
 import typer
+from prometheus_client.core import Metric
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 import warren
 from pyspark_warren import errors
 from pyspark_warren.options.options import SPECS, options_table
 from warren.cli.app import app
+from warren_broker.cluster.led_queues import NO_COUNTS
+from warren_broker.config import ENVIRONMENT_PREFIX, AlarmSettings, NodeConfig
+from warren_broker.counting.message_stats import COUNTED
 from warren_broker.http import openapi
 from warren_broker.http.routes import TABLE
+from warren_broker.metrics import exposition
+from warren_broker.metrics.detailed import GROUPS
+from warren_broker.metrics.readings import CountedQueue, NodeReading, QueueReading
+from warren_raft.runtime.group import LogPosition
 
 UNSAID: Final = ("help", "uri")
 """Options of every command, which the page says once."""
+_SIZES: Final = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
+_TIMES: Final = {"d": 86_400_000, "h": 3_600_000}
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
@@ -137,6 +150,107 @@ def _doc(one: Any) -> str:
     return first + (f"\n\n```text\n{rest}\n```" if rest else "")
 
 
+def _settings() -> str:
+    """Return a section for each table of a node's configuration, with its keys."""
+    return "\n\n".join(_tables(NodeConfig, ""))
+
+
+def tables(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield each table of a configuration below its parents, by name; "" is the top one."""
+    yield path, model
+    for key, field in model.model_fields.items():
+        if not is_key(field):
+            yield from tables(_kind(field), f"{path}.{key}" if path else key)
+
+
+def is_key(field: FieldInfo) -> bool:
+    """Return whether a field is a key, not a table."""
+    return not (isinstance(kind := _kind(field), type) and issubclass(kind, BaseModel))
+
+
+def _tables(model: type[BaseModel], path: str) -> Iterator[str]:
+    for name, table in tables(model, path):
+        rows = [
+            (f"`{key}`", _values(key, field), _default(key, field), field.description or "")
+            for key, field in table.model_fields.items()
+            if is_key(field)
+        ]
+        variable = f"`{ENVIRONMENT_PREFIX}{name.upper().replace('.', '__')}__…`"
+        if rows:
+            yield f"## {f'Table `{name}`' if name else 'Keys outside of tables'}"
+            yield f"{_first(table)}" + (f" Variables: {variable}" if name else "")
+            yield _table(("key", "values", "default", "meaning"), rows)
+
+
+def _kind(field: FieldInfo) -> Any:
+    """Return the type of a setting, of one that may be missing the type that it has otherwise."""
+    parts = get_args(field.annotation)
+    return parts[0] if NoneType in parts else field.annotation
+
+
+def _values(key: str, field: FieldInfo) -> str:
+    kind, bounds = _kind(field), dict[str, Any]()
+    for one in field.metadata:
+        bounds |= {name: getattr(one, name) for name in ("ge", "le") if hasattr(one, name)}
+        if words := re.fullmatch(r"\^\(([\w|-]+)\)\$", getattr(one, "pattern", None) or ""):
+            kind = Literal[tuple(words[1].split("|"))]
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{one}`" for one in get_args(kind))
+    if "le" in bounds:
+        return f"{_shown(key, bounds['ge'])} to {_shown(key, bounds['le'])}"
+    if kind is int:
+        return f"at least {_shown(key, bounds['ge'])}"
+    names = {bool: "true, false", str: "text", tuple: "list", dict: "table"}
+    return names.get(get_origin(kind) or kind, "path")
+
+
+def _default(key: str, field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if isinstance(value, tuple | dict):
+        return ", ".join(f"`{one}`" for one in value) or "none"
+    return "none" if value in (None, "") else f"`{_shown(key, value)}`"
+
+
+def _shown(key: str, value: Any) -> str:
+    """Return a number as people read it: bytes in their unit, long times in hours and days."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    units = _TIMES if key.endswith("_ms") else _SIZES if re.search("bytes|size_max", key) else {}
+    for unit, size in units.items():
+        if value and value % size == 0:
+            return f"{value // size} {unit}"
+    return str(value) if key == "port" else f"{value:,}"
+
+
+def _metrics(*, per_object: bool) -> str:
+    """Return the table of a node's metrics, or of those per object that are of a queue."""
+    at = LogPosition(1, 2, 3, 4, 5)
+    reading = NodeReading("a", "c", 1, {}, 0, 0, (), {}, 0, 0, definitions=at)
+    if per_object:
+        reading.queues.append(QueueReading("/", "q", "quorum", at, NO_COUNTS))
+        reading.counted.append(CountedQueue("/", "q", (0,) * len(COUNTED)))
+    process = exposition.ProcessReading(0, 0, 0, 0, [], None, {})
+    view = exposition.ScrapeView("", per_object)
+    rows = map(_of_metric, exposition.Readings(reading, process, AlarmSettings(), view).collect())
+    shown = (row for row in rows if not per_object or "`queue`" in row[2])
+    return _table(("metric", "kind", "labels", "meaning"), shown)
+
+
+def _of_metric(metric: Metric) -> tuple[str, ...]:
+    name = f"{metric.name}_total" if metric.type == "counter" else metric.name
+    names = dict.fromkeys(label for one in metric.samples for label in one.labels)
+    labels = names or dict.fromkeys(getattr(metric, "_labelnames", ()))
+    return f"`{name}`", metric.type, ", ".join(f"`{one}`" for one in labels), metric.documentation
+
+
+def _groups() -> str:
+    """Return the table of the words of `/metrics/detailed`."""
+    rows = ((f"`{word}`", ", ".join(f"`{one}`" for one in names)) for word, names in GROUPS.items())
+    return _table(("`family=`", "metrics, without `rabbitmq_` and `_total`"), rows)
+
+
 MAKERS: Final[dict[str, Callable[[], str]]] = {
     "options-both": lambda: _options("both"),
     "options-read": lambda: _options("read"),
@@ -145,6 +259,10 @@ MAKERS: Final[dict[str, Callable[[], str]]] = {
     "commands": _commands,
     "http-paths": _paths,
     "client": _client,
+    "settings": _settings,
+    "metrics": lambda: _metrics(per_object=False),
+    "metrics-per-object": lambda: _metrics(per_object=True),
+    "metrics-detailed": _groups,
 }
 """Name of a part → what makes its Markdown."""
 

@@ -124,8 +124,12 @@ class Tls(SettingsTable):
     keyfile: Path | None = Field(None, description="its private key, by default in certfile")
     password: str | None = Field(None, repr=False, description="of the key")
     cacertfile: Path | None = Field(None, description="authorities of accepted certificates")
-    verify: str = Field("verify_none", pattern="^(verify_none|verify_peer)$")
-    fail_if_no_peer_cert: bool = False
+    verify: str = Field(
+        "verify_none",
+        pattern="^(verify_none|verify_peer)$",
+        description="whether a certificate that a client gives is verified",
+    )
+    fail_if_no_peer_cert: bool = Field(False, description="a client must give one")
     between_nodes: bool = Field(
         False, description="the nodes speak TLS with each other, each with its certificate"
     )
@@ -167,7 +171,9 @@ class Tls(SettingsTable):
 class Limits(SettingsTable):
     """Bounds on what clients may request; sizes in bytes, times in milliseconds."""
 
-    message_size_max: int = Field(16 * MIB, ge=1, description="of one body")
+    message_size_max: int = Field(
+        16 * MIB, ge=1, description="of one message; with `frame_max` at most 52 MiB"
+    )
     unfinished_bytes_max: int = Field(
         128 * MIB, ge=MIB, description="a connection's messages that are not complete"
     )
@@ -183,24 +189,36 @@ class Limits(SettingsTable):
     received_bytes_max: int = Field(
         256 * MIB, ge=MIB, description="what a 1.0 connection has received and not read"
     )
-    frame_max: int = Field(131_072, ge=FRAME_BYTES_MIN, le=16 * MIB)
-    channel_max: int = Field(2047, ge=1, le=65_535)
-    connections_max: int = Field(10_000, ge=1)
+    frame_max: int = Field(
+        131_072, ge=FRAME_BYTES_MIN, le=16 * MIB, description="bytes, offered to 0.9.1 clients"
+    )
+    channel_max: int = Field(2047, ge=1, le=65_535, description="offered to 0.9.1 clients")
+    connections_max: int = Field(
+        10_000, ge=1, description="connections that have logged in; further ones are refused"
+    )
     unauthenticated_max: int = Field(
         1_000, ge=1, description="connections that have not logged in, of all addresses"
     )
     unauthenticated_per_address_max: int = Field(
-        256, ge=1, description="of one address, or one /64 network of IPv6"
+        256, ge=1, description="the same, of one IPv4 address or one /64 network of IPv6"
     )
     logins_per_address_max: int = Field(
         64, ge=1, description="logins of one address at once; a wrong one takes a second"
     )
-    consumers_max: int = Field(10_000, ge=1, description="consumers of a 0.9.1 connection")
-    heartbeat_s: int = Field(60, ge=0, le=65_535)
-    handshake_timeout_ms: int = Field(10_000, ge=100)
-    operation_timeout_ms: int = Field(30_000, ge=100)
-    queue_in_flight_bytes_max: int = Field(32 * MIB, ge=64 * 1024)
-    node_in_flight_bytes_max: int = Field(256 * MIB, ge=64 * 1024)
+    consumers_max: int = Field(10_000, ge=1, description="of a 0.9.1 connection; one more ends it")
+    heartbeat_s: int = Field(60, ge=0, le=65_535, description="offered to 0.9.1 clients")
+    handshake_timeout_ms: int = Field(
+        10_000, ge=100, description="of a new connection, from its turn to the open vhost"
+    )
+    operation_timeout_ms: int = Field(
+        30_000, ge=100, description="a declaration, get or claim that waits for a majority"
+    )
+    queue_in_flight_bytes_max: int = Field(
+        32 * MIB, ge=64 * 1024, description="unconfirmed bytes from this node to one queue"
+    )
+    node_in_flight_bytes_max: int = Field(
+        256 * MIB, ge=64 * 1024, description="unconfirmed bytes from this node to all queues"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Limits:
@@ -222,11 +240,18 @@ class ContinuousMembership(SettingsTable):
     Checked every `interval`, and once `trigger_interval` after a node has joined or left.
     """
 
-    enabled: bool = False
-    target_group_size: int | None = Field(None, ge=1, le=9)
+    enabled: bool = Field(False, description="leaders add missing members to their queues")
+    target_group_size: int | None = Field(
+        None,
+        ge=1,
+        le=9,
+        description="members that a queue should have, if its `x-quorum-target-group-size` is less",
+    )
     auto_remove: bool = Field(False, description="remove members on nodes that have left")
-    interval: int = Field(3_600_000, ge=100)
-    trigger_interval: int = Field(10_000, ge=1)
+    interval: int = Field(3_600_000, ge=100, description="between two checks")
+    trigger_interval: int = Field(
+        10_000, ge=1, description="to a check after a node joined or left"
+    )
 
 
 class Queues(SettingsTable):
@@ -235,29 +260,49 @@ class Queues(SettingsTable):
     default_type: str = Field(
         "replicated",
         pattern="^(replicated|quorum|classic)$",
-        description="of durable queues that name none; replicated: as classic, on several nodes",
+        description="of durable queues that name none, in vhosts without a default of their own; "
+        "`replicated`: a classic queue's contract, with several members",
     )
-    quorum_initial_group_size: int = Field(3, ge=1, le=9)
+    quorum_initial_group_size: int = Field(
+        3,
+        ge=1,
+        le=9,
+        description="members of a new quorum queue, and of one without a type; at most the nodes",
+    )
     relaxed_checks_on_redeclaration: bool = Field(
         False, description="a declaration of a classic queue may find a quorum queue"
     )
-    leader_locator: str = Field("client-local", pattern="^(client-local|balanced)$")
-    consumer_timeout_ms: int | None = Field(None, ge=1)
-    consumer_disconnected_timeout_ms: int = Field(60_000, ge=0)
+    leader_locator: str = Field(
+        "client-local",
+        pattern="^(client-local|balanced)$",
+        description="where the first leader of a queue is: at its client's, or where fewest are",
+    )
+    consumer_timeout_ms: int | None = Field(None, ge=1, description="RabbitMQ's `consumer_timeout`")
+    consumer_disconnected_timeout_ms: int = Field(
+        60_000, ge=0, description="RabbitMQ's `consumer_disconnected_timeout`"
+    )
     compress_bytes_min: int | None = Field(
-        None, ge=512, description="least size of compressed blocks, if it pays; none: never"
+        None, ge=512, description="smallest block that is compressed, where a sample shrinks"
     )
     dead_letter_worker_consumer_prefetch: int = Field(
         32, ge=1, le=65_535, description="dead letters of a queue forwarded at once"
     )
     dead_letter_worker_publisher_confirm_timeout_ms: int = Field(
-        180_000, ge=100, description="until a dead letter without a taker is tried again"
+        180_000,
+        ge=100,
+        description="until all dead letters that were refused or not routed are tried again; of "
+        "each reason one is tried after 1 s, then ever later up to 10 s, and all when it is taken",
     )
     stage_ttl_ms: int = Field(
-        86_400_000, ge=0, description="unpublished stages are dropped; 0: kept"
+        86_400_000,
+        ge=0,
+        description="age at which rows of an unpublished batch are dropped; 0: never",
     )
     reader_idle_ms: int = Field(
-        90 * 86_400_000, ge=60_000, description="silence of a claim reader until it is forgotten"
+        90 * 86_400_000,
+        ge=60_000,
+        description="silence of a claim reader whose claims hold nothing, until it is forgotten "
+        "when another one registers",
     )
     continuous_membership_reconciliation: ContinuousMembership = ContinuousMembership()
 
@@ -265,28 +310,66 @@ class Queues(SettingsTable):
 class AlarmSettings(SettingsTable):
     """Thresholds at which publishers are blocked; sizes in bytes."""
 
-    memory_high_watermark_bytes: int = Field(4096 * MIB, ge=MIB)
-    disk_free_limit_bytes: int = Field(50 * MIB, ge=0)
-    interval_ms: int = Field(1000, ge=10)
+    memory_high_watermark_bytes: int = Field(
+        4096 * MIB, ge=MIB, description="resident memory above which publishers are blocked"
+    )
+    disk_free_limit_bytes: int = Field(
+        50 * MIB, ge=0, description="free space below which publishers are blocked"
+    )
+    interval_ms: int = Field(1000, ge=10, description="between two checks of memory and disk")
 
 
 class Raft(SettingsTable):
     """Failure detection between nodes, files of the log; times in milliseconds."""
 
-    heartbeat_ms: int = Field(HEARTBEAT_MS, ge=10, le=60_000)
-    suspect_after_ms: int = Field(SUSPECT_AFTER_MS, ge=20, le=600_000)
+    heartbeat_ms: int = Field(HEARTBEAT_MS, ge=10, le=60_000, description="between nodes")
+    suspect_after_ms: int = Field(
+        SUSPECT_AFTER_MS,
+        ge=20,
+        le=600_000,
+        description="silence until a node is suspected; at least twice `heartbeat_ms`",
+    )
     unauthenticated_max: int = Field(
-        256, ge=1, le=100_000, description="handshakes from addresses that are no peer's"
+        256,
+        ge=1,
+        le=100_000,
+        description="connections to the port for peers that have proven nothing, from addresses "
+        "that are no peer's",
     )
     unauthenticated_per_address_max: int = Field(
-        32, ge=1, le=100_000, description="the same, of one IPv4 address or one /64 of IPv6"
+        32,
+        ge=1,
+        le=100_000,
+        description="the same, of one IPv4 address or one /64 network of IPv6",
     )
-    commit_delay_ms: int = Field(40, ge=0, le=500, description="until followers hear of a commit")
-    last_copy_delay_ms: int = Field(2, ge=0, le=500, description="of copies beyond a majority")
-    wal_max_size_bytes: int = Field(64 * MIB, ge=MIB, le=1024 * MIB, description="of one file")
-    wal_recycle: bool = Field(True, description="allocate ahead and reuse files; see storage.md")
-    scrub_bytes_per_second: int = Field(4 * MIB, ge=0, description="0: no scrubbing")
-    scrub_interval_ms: int = Field(86_400_000, ge=1000, description="from one scrub to the next")
+    commit_delay_ms: int = Field(
+        40,
+        ge=0,
+        le=500,
+        description="followers hear of a commit with the next messages, or that late; 0: at once",
+    )
+    last_copy_delay_ms: int = Field(
+        2,
+        ge=0,
+        le=500,
+        description="small messages go at once to as many members as a majority needs, and to the "
+        "others with several more, `commit_delay_ms` later at most, or that late when the "
+        "majority does not answer; 0: to all at once",
+    )
+    wal_max_size_bytes: int = Field(64 * MIB, ge=MIB, le=1024 * MIB, description="of a log's file")
+    wal_recycle: bool = Field(
+        True,
+        description="allocate files of the log ahead and reuse them; nothing is gained where the "
+        "file system copies on write (btrfs, ZFS)",
+    )
+    scrub_bytes_per_second: int = Field(
+        4 * MIB,
+        ge=0,
+        description="rate at which complete files are read, so that damage is repaired; 0: never",
+    )
+    scrub_interval_ms: int = Field(
+        86_400_000, ge=1000, description="one scrub of all complete files"
+    )
 
     @model_validator(mode="after")
     def _order(self) -> Raft:
@@ -307,7 +390,9 @@ class LocalDefinitions(SettingsTable):
 class DefinitionSettings(SettingsTable):
     """How the files of `load_definitions` are loaded."""
 
-    import_backend: Literal["local_filesystem", "local"] = "local_filesystem"
+    import_backend: Literal["local_filesystem", "local"] = Field(
+        "local_filesystem", description="where they are: on this machine alone"
+    )
     local: LocalDefinitions = LocalDefinitions()
     skip_if_unchanged: bool = Field(
         True, description="not again when it is the one that the cluster has loaded last"
@@ -317,7 +402,7 @@ class DefinitionSettings(SettingsTable):
 class EventExchangeSettings(SettingsTable):
     """Whether the node publishes events, to the exchange `amq.rabbitmq.event`, and where."""
 
-    enabled: bool = False
+    enabled: bool = Field(False, description="publish them")
     vhost: str | None = Field(
         None, min_length=1, max_length=255, description="of the exchange; by default default_vhost"
     )
@@ -335,8 +420,10 @@ class LogExchangeSettings(SettingsTable):
     As in RabbitMQ a level other than none turns it on by itself.
     """
 
-    enabled: bool | None = None
-    level: LogLevel | None = Field(None, description="the lowest; by default that of the log")
+    enabled: bool | None = Field(None, description="publish them; `log.exchange = true` is short")
+    level: LogLevel | None = Field(
+        None, description="lowest that is published; by default that of the log"
+    )
 
     @property
     def on(self) -> bool:
@@ -358,32 +445,44 @@ class LogSettings(SettingsTable):
 
 
 class NodeConfig(SettingsTable):
-    """The settings of one node.
+    """The settings of one node."""
 
-    node    its name, unique in the cluster
-    secret  shared by all nodes; proves a peer's membership, is never sent
-    peers   name to address of every node of the cluster, this one included
-    """
-
-    node: str = Field("warren-1", min_length=1, max_length=255)
-    cluster: str = Field("warren", min_length=1, max_length=255)
-    secret: str = Field(DEFAULT_SECRET, min_length=1, repr=False)
-    data_dir: Path = Path("warren-data")
-    default_user: str = Field("guest", min_length=1, max_length=255)
-    default_pass: str = Field(DEFAULT_PASSWORD, min_length=1, repr=False)
-    default_vhost: str = Field("/", min_length=1, max_length=255)
+    node: str = Field(
+        "warren-1", min_length=1, max_length=255, description="its name, unique in the cluster"
+    )
+    cluster: str = Field("warren", min_length=1, max_length=255, description="the cluster's name")
+    secret: str = Field(
+        DEFAULT_SECRET,
+        min_length=1,
+        repr=False,
+        description="the same on all nodes; proves a peer's membership, is never sent",
+    )
+    data_dir: Path = Field(Path("warren-data"), description="the node's log and snapshots")
+    default_user: str = Field(
+        "guest", min_length=1, max_length=255, description="made when the cluster first starts"
+    )
+    default_pass: str = Field(
+        DEFAULT_PASSWORD, min_length=1, repr=False, description="its password"
+    )
+    default_vhost: str = Field(
+        "/", min_length=1, max_length=255, description="made when the cluster first starts"
+    )
     loopback_users: tuple[str, ...] = Field(
-        ("guest",), description="may connect from this machine only"
+        ("guest",), description="may connect from this machine only; `[]`: no user is bound to it"
     )
     anonymous_login_user: str = Field(
-        "guest", max_length=255, description="of clients with SASL ANONYMOUS; none: not offered"
+        "guest", max_length=255, description="of clients with SASL ANONYMOUS; `none`: not offered"
     )
-    anonymous_login_pass: str = Field(DEFAULT_PASSWORD, repr=False)
+    anonymous_login_pass: str = Field(DEFAULT_PASSWORD, repr=False, description="its password")
     ssl_cert_login_from: Literal["none", From] = Field(
         "none", description="where in a client's certificate its user is, for SASL EXTERNAL"
     )
-    ssl_cert_login_san_type: SanType = "dns"
-    ssl_cert_login_san_index: int = Field(0, ge=0, le=SAN_INDEX_MAX)
+    ssl_cert_login_san_type: SanType = Field(
+        "dns", description="which of its alternative names, with `subject_alternative_name`"
+    )
+    ssl_cert_login_san_index: int = Field(
+        0, ge=0, le=SAN_INDEX_MAX, description="which one of that type"
+    )
     load_definitions: Path | None = Field(
         None,
         description="file or directory of definitions that the cluster gets before it serves "
@@ -398,7 +497,10 @@ class NodeConfig(SettingsTable):
     listen: Listen = Listen()
     tls: Tls = Tls()
     auth_oauth2: TokenSettings = TokenSettings()
-    peers: dict[str, str] = Field(default_factory=dict)
+    peers: dict[str, str] = Field(
+        default_factory=dict,
+        description="name to address of this node and those that it looks for when it starts",
+    )
     limits: Limits = Limits()
     queues: Queues = Queues()
     alarms: AlarmSettings = AlarmSettings()
@@ -408,7 +510,7 @@ class NodeConfig(SettingsTable):
     log: LogSettings = LogSettings()
     raft: Raft = Raft()
     shovels: dict[str, StaticShovel] = Field(
-        default_factory=dict, description="static shovels by name, see shovel.md"
+        default_factory=dict, description="static shovels by name"
     )
 
     @field_validator("loopback_users", mode="before")

@@ -153,7 +153,7 @@ def text(
 ) -> bytes:
     """Return the metrics in the text format 0.0.4."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Readings(reading, process, limits, view))
+    registry.register(Readings(reading, process, limits, view))
     return generate_latest(registry)
 
 
@@ -164,7 +164,9 @@ def filled(metric: Any, rows: Iterable[tuple[list[str], float]]) -> Metric:
     return metric  # type: ignore[no-any-return]
 
 
-class _Readings(Collector):
+class Readings(Collector):
+    """The families of one scrape."""
+
     def __init__(
         self, reading: NodeReading, process: ProcessReading, limits: AlarmSettings, view: ScrapeView
     ) -> None:
@@ -227,17 +229,41 @@ class _Readings(Collector):
             ("channels", "Channels open", reading.channels),
             ("consumers", "Consumers of the queues led here", reading.total.consumers),
             ("queues", "Queues led here", reading.led),
-            ("process_resident_memory_bytes", "Memory used", process.resident_bytes),
-            ("resident_memory_limit_bytes", "Memory alarm", limits.memory_high_watermark_bytes),
-            ("disk_space_available_bytes", "Disk space available", process.disk_free_bytes),
-            ("disk_space_available_limit_bytes", "Disk alarm", limits.disk_free_limit_bytes),
+            (
+                "process_resident_memory_bytes",
+                "Resident memory of the process",
+                process.resident_bytes,
+            ),
+            (
+                "resident_memory_limit_bytes",
+                "Memory above which publishers are blocked",
+                limits.memory_high_watermark_bytes,
+            ),
+            (
+                "disk_space_available_bytes",
+                "Free space of the data directory's disk",
+                process.disk_free_bytes,
+            ),
+            (
+                "disk_space_available_limit_bytes",
+                "Free space below which publishers are blocked",
+                limits.disk_free_limit_bytes,
+            ),
             ("process_open_fds", "Open file descriptors", process.open_files),
-            ("process_max_fds", "Their limit", process.open_files_max),
-            ("alarms_memory_used_watermark", "1: memory alarm", "memory" in reading.alarms),
-            ("alarms_free_disk_space_watermark", "1: disk alarm", "disk" in reading.alarms),
+            ("process_max_fds", "Limit of open file descriptors", process.open_files_max),
+            (
+                "alarms_memory_used_watermark",
+                "1 while this node has the memory alarm",
+                "memory" in reading.alarms,
+            ),
+            (
+                "alarms_free_disk_space_watermark",
+                "1 while this node has the disk alarm",
+                "disk" in reading.alarms,
+            ),
         ):
             yield GaugeMetricFamily(PREFIX + name, said, value=int(value))
-        said = "Version of what the nodes write and send, see docs/upgrade.md"
+        said = "Version of what the nodes write and send"
         yield GaugeMetricFamily("warren_cluster_version", said, value=reading.version)
         memory = GaugeMetricFamily(
             "warren_allocator_bytes", "What the C library's allocator holds", labels=["part"]

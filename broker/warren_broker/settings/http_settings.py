@@ -12,6 +12,10 @@ from pydantic import Field, field_validator, model_validator
 from warren_broker.settings.settings_table import SettingsTable
 from warren_wire.tls.contexts import TlsFiles
 
+LOOPBACK = "127.0.0.1"
+ANY_PORT = "0: any free one"
+ADDRESS = "an address of this machine, 0.0.0.0 or ::"
+
 
 def _is_ip(value: str) -> str:
     return str(ipaddress.ip_address(value))
@@ -20,8 +24,8 @@ def _is_ip(value: str) -> str:
 class HttpTcp(SettingsTable):
     """Where the HTTP API is served without TLS."""
 
-    port: int = Field(15_672, ge=0, le=65_535)
-    ip: str = "127.0.0.1"
+    port: int = Field(15_672, ge=0, le=65_535, description=ANY_PORT)
+    ip: str = Field(LOOPBACK, description=ADDRESS)
 
     _ip = field_validator("ip")(_is_ip)
 
@@ -29,14 +33,18 @@ class HttpTcp(SettingsTable):
 class HttpSsl(SettingsTable):
     """Where the HTTP API is served with TLS, and its certificates, in PEM format."""
 
-    port: int = Field(15_671, ge=0, le=65_535)
-    ip: str = "127.0.0.1"
-    certfile: Path
+    port: int = Field(15_671, ge=0, le=65_535, description=ANY_PORT)
+    ip: str = Field(LOOPBACK, description=ADDRESS)
+    certfile: Path = Field(description="its certificate; without it there is no such port")
     keyfile: Path | None = Field(None, description="by default in certfile")
     password: str | None = Field(None, repr=False, description="of the key")
     cacertfile: Path | None = Field(None, description="authorities of accepted certificates")
-    verify: Literal["verify_none", "verify_peer"] = "verify_none"
-    fail_if_no_peer_cert: bool = False
+    verify: Literal["verify_none", "verify_peer"] = Field(
+        "verify_none", description="whether a certificate that a client gives is verified"
+    )
+    fail_if_no_peer_cert: bool = Field(
+        False, description="a client must give one; it still logs in with user and password"
+    )
 
     _ip = field_validator("ip")(_is_ip)
 
@@ -65,7 +73,10 @@ class HttpBounds(SettingsTable):
     """Bounds on requests."""
 
     max_body_size: int = Field(
-        20_000_000, ge=1_000, le=100_000_000, description="of a request, in bytes"
+        20_000_000,
+        ge=1_000,
+        le=100_000_000,
+        description="bytes of a request's body; of most paths 131,072",
     )
     unauthenticated_per_address_max: int = Field(
         64, ge=1, le=256, description="connections without a login of one address, or IPv6 /64"
@@ -78,16 +89,23 @@ class HttpBounds(SettingsTable):
 class ManagementSettings(SettingsTable):
     """The HTTP API."""
 
-    enabled: bool = False
+    enabled: bool = Field(False, description="serve it")
     ui: bool = Field(True, description="serve the management UI, too")
     tcp: HttpTcp | None = Field(None, description="by default there, unless ssl is given alone")
     ssl: HttpSsl | None = None
     http: HttpBounds = HttpBounds()
-    rates_mode: Literal["basic", "none"] = Field("basic", description="none: no rates")
-    collect_statistics_interval: int = Field(
-        5_000, ge=100, le=60_000, description="between samples, in milliseconds"
+    rates_mode: Literal["basic", "none"] = Field(
+        "basic", description="`none`: no rates and counters"
     )
-    path_prefix: str = Field("", pattern="^(/[A-Za-z0-9._~-]+)*$", max_length=255)
+    collect_statistics_interval: int = Field(
+        5_000, ge=100, le=60_000, description="milliseconds between two samples of the counters"
+    )
+    path_prefix: str = Field(
+        "",
+        pattern="^(/[A-Za-z0-9._~-]+)*$",
+        max_length=255,
+        description="`/rabbit`: the API is at `/rabbit/api`, the UI at `/rabbit/`",
+    )
 
     def ports(self) -> list[HttpTcp | HttpSsl]:
         """Return where to listen: as in RabbitMQ, with TLS alone where only that is configured."""
@@ -102,8 +120,8 @@ class ManagementSettings(SettingsTable):
 class PrometheusTcp(SettingsTable):
     """Where metrics are served."""
 
-    port: int = Field(15_692, ge=0, le=65_535)
-    ip: str = "127.0.0.1"
+    port: int = Field(15_692, ge=0, le=65_535, description=ANY_PORT)
+    ip: str = Field(LOOPBACK, description=ADDRESS)
 
     _ip = field_validator("ip")(_is_ip)
 
@@ -111,9 +129,14 @@ class PrometheusTcp(SettingsTable):
 class PrometheusSettings(SettingsTable):
     """The endpoint for Prometheus; names are those of RabbitMQ's plugin."""
 
-    enabled: bool = False
+    enabled: bool = Field(False, description="serve metrics")
     tcp: PrometheusTcp = PrometheusTcp()
-    path: str = Field("/metrics", pattern="^(/[A-Za-z0-9._~-]+)+$", max_length=255)
+    path: str = Field(
+        "/metrics",
+        pattern="^(/[A-Za-z0-9._~-]+)+$",
+        max_length=255,
+        description="where, of the sums; the others are below it",
+    )
     return_per_object_metrics: bool = Field(
         False, description="the path shows each queue, as PATH/per-object always does"
     )

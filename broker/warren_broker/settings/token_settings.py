@@ -19,7 +19,7 @@ node would have what makes tokens."""
 
 
 class KeyServerTls(SettingsTable):
-    """The table `auth_oauth2.https`: how the server of `jwks_uri` is verified."""
+    """How the server of `jwks_uri` is verified."""
 
     cacertfile: Path | None = Field(
         None, description="PEM file of its authorities; by default those of the system"
@@ -27,7 +27,7 @@ class KeyServerTls(SettingsTable):
 
 
 class TokenSettings(SettingsTable):
-    """Which tokens log in, and what they permit; without resource_server_id none does."""
+    """Which tokens log in, and what they permit; without `resource_server_id` none does."""
 
     resource_server_id: str | None = Field(
         None, min_length=1, description="tokens log in that have it as audience (aud)"
