@@ -118,7 +118,7 @@ def soak(options: argparse.Namespace) -> int:
 
 
 def upgrade(options: argparse.Namespace) -> int:
-    """Roll real nodes under load to the next release, back, and forward; see docs/upgrade.md."""
+    """Roll real nodes under load to the next release, back, and forward (upgrade.md)."""
     prepare()
     return run_module("upgrade.run", options, suite.with_tests(environment.environment()))
 

@@ -47,7 +47,7 @@ OUTSIDE: Final = {
 }
 """A page elsewhere in the repository → its place in the site."""
 ABOVE: Final = {"index.md": "first page", "semantics.md": "explanation"}
-"""Kinds of pages that are in no folder; the others are how-to guides."""
+"""Kinds of pages that are in no folder."""
 
 FENCE = re.compile(r"^( *)(```+|~~~+)")
 HEADING = re.compile(r"^(#{1,6}) +(.*?) *#*$")
@@ -164,7 +164,7 @@ def words(pages: dict[str, str]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for place, text in pages.items():
         if place not in OUTSIDE.values():
-            kind = posixpath.dirname(place) or ABOVE.get(place, "how-to")
+            kind = posixpath.dirname(place) or ABOVE[place]
             counts[kind] += len(text.split())
     return counts
 

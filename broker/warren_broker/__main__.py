@@ -106,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
         return recover_only(options.config, options.yes)
     if options.command == "restore":
         if options.from_copy == bool(options.source):
-            parser.error("restore needs --from PLACE or --from-copy: see docs/backup.md")
+            parser.error("restore needs --from PLACE or --from-copy: see docs/how-to/backup.md")
         if options.cluster_id and not re.fullmatch("(?!0{16})[0-9a-f]{16}", options.cluster_id):
             parser.error("--cluster-id has 16 hexadecimal digits, not all zero")
         return restore_only(options)

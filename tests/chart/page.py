@@ -1,4 +1,4 @@
-"""The commands and values of docs/kubernetes.md, which the checks run."""
+"""The commands and values of docs/how-to/kubernetes.md, which the checks run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from tools.environment import ROOT
 
 CHART = ROOT / "deploy" / "chart"
-_PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+_PAGE = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
 _SECTIONS = dict(re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", _PAGE, re.MULTILINE))
 
 

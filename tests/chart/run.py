@@ -2,10 +2,10 @@
 
 1. `helm lint --strict`, kube-score, and values that the schema refuses.
 2. Every combination of values is rendered.
-3. The commands of docs/kubernetes.md run in order. Beside the pods that Helm renders, their nodes
-   run as processes on loopback, with the pods' environments, files, probes and hooks: `kubectl
-   exec` and `helm test` reach them. `helm install` and `helm upgrade` render; what else kubectl
-   would do needs an API server, and is left out.
+3. The commands of docs/how-to/kubernetes.md run in order. Beside the pods that Helm renders, their
+   nodes run as processes on loopback, with the pods' environments, files, probes and hooks:
+   `kubectl exec` and `helm test` reach them. `helm install` and `helm upgrade` render; what
+   else kubectl would do needs an API server, and is left out.
 """
 
 from __future__ import annotations

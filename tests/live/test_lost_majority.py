@@ -13,7 +13,7 @@ from warren.uri import Address
 
 AWAY = (
     r"lost its majority: 2 of 3 members are unreachable \(node-1 since [\d :-]+ UTC, "
-    r"node-2 since [\d :-]+ UTC\); start them, or see docs/lost-majority.md"
+    r"node-2 since [\d :-]+ UTC\); start them, or see docs/how-to/lost-majority.md"
 )
 
 

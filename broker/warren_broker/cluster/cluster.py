@@ -30,7 +30,7 @@ from warren_wire.block.block import Block, BlockError
 
 log = logging.getLogger(__name__)
 HAND_OVER_WAIT_MS = 2_000
-LOST_MAJORITY_PAGE = "docs/lost-majority.md"
+LOST_MAJORITY_PAGE = "docs/how-to/lost-majority.md"
 """What to do about one, for an operator."""
 """A leadership that is handed over on purpose waits no longer for what is under way."""
 

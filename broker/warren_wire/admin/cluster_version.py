@@ -1,4 +1,4 @@
-"""The cluster's version and that of each node, and the requests for it; see docs/upgrade.md."""
+"""The cluster's version and that of each node, and the requests for it (upgrade.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group that continues another one alone: see docs/lost-majority.md.
+"""A group that continues another one alone: see docs/how-to/lost-majority.md.
 
 The group has lost its majority for good. Its log on this node, to its end, becomes the beginning of
 a group with another number, of which this node is the first member. It is written as a snapshot is
