@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from types import NoneType
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -26,9 +27,20 @@ from warren_broker.metrics import exposition
 from warren_broker.metrics.detailed import GROUPS
 from warren_broker.metrics.readings import CountedQueue, NodeReading, QueueReading
 from warren_raft.runtime.group import LogPosition
+from warren_wire import admin
+from warren_wire.admin.requests import AdminRequest, fields_in
+from warren_wire.admin.resources import REQUESTS, SUBJECTS
 
 UNSAID: Final = ("help", "uri")
 """Options of every command, which the page says once."""
+FORMATS: Final = tuple(
+    f"warren_wire.{name}" for name in ("block.layout", "amqp10.fetched", "amqp10.viewed")
+) + tuple(
+    f"warren_raft.storage.{name}"
+    for name in ("format", "framed_file", "segment", "snapshot", "manifest")
+    + ("synced_mark", "identity")
+)
+"""Modules of which the docstring is a format."""
 _SIZES: Final = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10}
 _TIMES: Final = {"d": 86_400_000, "h": 3_600_000}
 
@@ -251,6 +263,50 @@ def _groups() -> str:
     return _table(("`family=`", "metrics, without `rabbitmq_` and `_total`"), rows)
 
 
+def _management(*, answers: bool) -> str:
+    """Return the table of requests to `/management`, or that of the values in their answers."""
+    texts = {kind: _said(kind) for kind in REQUESTS if any(not one.http for one in kind.ROUTES)}
+    if not answers:
+        return _table(
+            ("request", "fields", "what it does"), map(_of_request, texts, texts.values())
+        )
+    named = set(re.findall(r"\b[A-Z]\w+", " ".join(texts.values())))
+    modules = (import_module(f"{admin.__name__}.{name}") for name in SUBJECTS)
+    values = {name: one for module in modules for name, one in vars(module).items()}
+    rows = (
+        (name, ", ".join(f"`{field}`" for field in values[name].__struct_encode_fields__))
+        for name in sorted(named & values.keys() - {"Listed", "Performed"})
+    )
+    return _table(("value", "fields"), rows)
+
+
+def _said(kind: type[AdminRequest[Any]]) -> str:
+    """Return a request's docstring without the list of its fields."""
+    parts = [" ".join(part.split()) for part in (inspect.getdoc(kind) or "").split("\n\n")]
+    return " ".join([parts[0], *(one for one in parts[1:] if one.startswith("Answer:"))])
+
+
+def _of_request(kind: type[AdminRequest[Any]], text: str) -> tuple[str, str, str]:
+    routes = [one for one in kind.ROUTES if not one.http]
+    known = {name for one in routes for name in (*one.names, *one.fixed)}
+    fields = (
+        f"`{key}`" if field.required else f"[`{key}`]"
+        for key, field in fields_in(kind).items()
+        if key not in known
+    )
+    paths = "<br>".join(f"`{one.shown.replace('::', ':')}`" for one in routes)
+    return paths, ", ".join(fields), text
+
+
+def _formats() -> str:
+    """Return a section for each module that owns a format: its docstring."""
+    parts = []
+    for name in FORMATS:
+        title, _, text = (inspect.getdoc(import_module(name)) or "").partition("\n\n")
+        parts += [f"## {title.rstrip('.')}", f"`{name}`", text]
+    return "\n\n".join(parts)
+
+
 MAKERS: Final[dict[str, Callable[[], str]]] = {
     "options-both": lambda: _options("both"),
     "options-read": lambda: _options("read"),
@@ -259,6 +315,9 @@ MAKERS: Final[dict[str, Callable[[], str]]] = {
     "commands": _commands,
     "http-paths": _paths,
     "client": _client,
+    "management": lambda: _management(answers=False),
+    "management-answers": lambda: _management(answers=True),
+    "formats": _formats,
     "settings": _settings,
     "metrics": lambda: _metrics(per_object=False),
     "metrics-per-object": lambda: _metrics(per_object=True),

@@ -488,7 +488,7 @@ class ForgetNodeRequest(NodeRequest[Forgetting], frozen=True):
 
 
 class CheckQuorumCriticalRequest(AdminRequest[QuorumCritical], frozen=True):
-    """Return what would lose its majority if the node stopped. Answer: Criticality; 404.
+    """Return what would lose its majority if the node stopped. Answer: QuorumCritical; 404.
 
     node  None: the one that answers. The only node of a cluster is safe, as in RabbitMQ
     """

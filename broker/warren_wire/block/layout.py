@@ -1,19 +1,20 @@
 """The byte layout of a block: its header, the order of its parts, the meaning of each number.
 
-Little-endian. `docs/explanation/architecture.md` ("The block") has the layout:
+Little-endian; offsets are from the start of the block, those of areas from the area's:
 
     0   "WBLK", u8 version 1, u8 form, u8 columns, u8 codec
     8   u32 count, u32 crc32 of everything from byte 32 as stored, u32 length uncompressed,
         u32 routes, u32 priority runs, u32 bytes of the routes
     32  priority runs: (u32 first, u8 priority, 3 zero) each      none with a priority column
         u32 properties_offsets[count + 1], u32 body_offsets[count + 1]
-        u32 route[count]    columns bit 0
-        u32 ttl_ms[count]   columns bit 1
+        u32 route[count]    columns bit 0: there is more than one route
+        u32 ttl_ms[count]   columns bit 1; 0xFFFFFFFF: none
         u8 priority[count], padded to 4   columns bit 2
         routes: (u8 length, exchange, u8 length, routing key) each
         zeros up to a multiple of 8, properties area, body area
 
-With CODEC_LZ4 everything from byte 32 is one LZ4 frame; with CODEC_LZ4_AREAS the two areas are one
+Form 0: a message's properties are AMQP 0.9.1's flags and list. Form 1, AMQP 1.0 sections, is read
+and not written. Codec 1: everything from byte 32 is one LZ4 frame. Codec 2: the two areas are one
 LZ4 block, and what precedes them is uncompressed.
 """
 
