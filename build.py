@@ -120,7 +120,7 @@ def soak(options: argparse.Namespace) -> int:
 def upgrade(options: argparse.Namespace) -> int:
     """Roll real nodes under load to the next release, back, and forward (upgrade.md)."""
     prepare()
-    return run_module("upgrade.run", options, suite.with_tests(environment.environment()))
+    return run_module("upgrade.run", options, suite.with_tests(environment.java_environment()))
 
 
 def backup(options: argparse.Namespace) -> int:

@@ -421,6 +421,14 @@ def test_a_connection_is_closed_with_a_reason(cluster: LocalCluster, ui: Chromiu
 
 # ------------------------------------------------------------------ statistics
 
+TELL = """(() => { const usual = window.fetch;
+        window.fetch = async (address, more) => {
+          const answer = await usual(address, more);
+          const told = TOLD[address.pathname.replace(/^.*[/]api/, "")];
+          if (!told) return answer;
+          return new Response(JSON.stringify({ ...(await answer.json()), ...told }));
+        }; })()"""
+"""Lets the page see what TOLD has beside what the API answers, by path."""
 TOLD = {
     "/overview": {"message_stats": {"publish": 5, "publish_details": {"rate": 12.5}}},
     "/nodes/node-1": {"mem_used": 3 << 20, "mem_limit": 2 << 30, "uptime": 90_060_000},
@@ -446,15 +454,7 @@ TOLD = {
 
 
 def test_rates_consumers_and_memory_are_shown_where_the_api_tells_them(ui: Chromium) -> None:
-    ui.run(
-        """(() => { const usual = window.fetch;
-        window.fetch = async (address, more) => {
-          const answer = await usual(address, more);
-          const told = TOLD[address.pathname.replace(/^.*[/]api/, "")];
-          if (!told) return answer;
-          return new Response(JSON.stringify({ ...(await answer.json()), ...told }));
-        }; })()""".replace("TOLD", json.dumps(TOLD))
-    )
+    ui.run(TELL.replace("TOLD", json.dumps(TOLD)))
     go(ui, "nodes/node-1")
     fact(ui, "Memory", "3 MiB of 2,048 MiB")
     fact(ui, "Up for", "1 d 1 h 1 min")
@@ -466,6 +466,27 @@ def test_rates_consumers_and_memory_are_shown_where_the_api_tells_them(ui: Chrom
         ui.sees(text)
     ui.click("c -> d")
     ui.sees("Connection c -> d")
+
+
+def test_the_overview_finishes_an_upgrade(ui: Chromium) -> None:
+    nodes = [
+        {"name": name, "oldest": 1, "newest": 2 - behind, "holds_back": behind}
+        for name, behind in (("node-0", True), ("node-1", False))
+    ]
+    told = {"/cluster-version": {"version": 1, "attainable": 1, "nodes": nodes}}
+    ui.run(TELL.replace("TOLD", json.dumps(told)))
+    go(ui, "")
+    fact(ui, "Cluster's version", "1")
+    ui.sees("holds it back")
+    assert "Finish the upgrade" not in ui.run("document.body.textContent")
+    told["/cluster-version"]["attainable"] = 2
+    ui.run(TELL.replace("TOLD", json.dumps(told)))
+    go(ui, "nodes/node-1")
+    go(ui, "")
+    ui.click("Finish the upgrade")
+    ui.sees("Raise the cluster to version 2?")
+    ui.click("Finish the upgrade", "dialog")
+    ui.sees("The cluster has version 1.")
 
 
 # ------------------------------------------------------------------ links

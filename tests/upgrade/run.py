@@ -23,6 +23,7 @@ import pika
 from live.conftest import eventually
 from live.load import Load, Publisher, connect, drain
 from tests.patience import PATIENCE_S
+from upgrade import query
 from upgrade.programs import THIS, VARIANT, Program, Programs, released
 from warren.admin import Admin
 from warren.claims import ClaimReader, fetch_claim
@@ -42,8 +43,11 @@ KEPT: dict[str, dict[str, Any]] = {
     "priorities": {"x-queue-type": "classic", "x-max-priority": 5},
     LATER: QUORUM,
     "dead": QUORUM,
+    query.TARGET: QUORUM,
 }
 """Queues of which nothing is taken before the end."""
+FED = {"dead": "failing", query.TARGET: query.SOURCE}
+"""Queue of KEPT → the one that is published to instead; what comes of it is in the first."""
 FAILING = {
     **QUORUM,
     "x-dead-letter-exchange": "",
@@ -51,6 +55,7 @@ FAILING = {
     "x-dead-letter-strategy": "at-least-once",
     "x-overflow": "reject-publish",
 }
+OTHERS = {ORDERS: QUORUM, CLAIMED: QUORUM, FED["dead"]: FAILING, query.SOURCE: QUORUM}
 CLAIM_MESSAGES = 400
 EVERY_S = 0.05
 
@@ -97,7 +102,7 @@ class Rejecter(Publisher):
 class Upgrade:
     """The cluster, its load, and what is done to it."""
 
-    def __init__(self, cluster: LocalCluster, programs: Programs) -> None:
+    def __init__(self, cluster: LocalCluster, programs: Programs, place: Path) -> None:
         self.cluster = cluster
         self.programs = programs
         self.names = [node.name for node in cluster.nodes]
@@ -106,24 +111,23 @@ class Upgrade:
         self.claim: list[bytes] = []
         with cluster.connect() as connection:
             admin = Admin(connection)
-            for name, arguments in {ORDERS: QUORUM, CLAIMED: QUORUM, **KEPT}.items():
+            for name, arguments in {**OTHERS, **KEPT}.items():
                 admin.queues.declare(name, arguments=arguments)
-            admin.queues.declare("failing", arguments=FAILING)
             admin.exchanges.declare(
                 LATER, "x-delayed-message", arguments={"x-delayed-type": "direct"}
             )
             admin.bindings.put(LATER, LATER, routing_key=LATER)
-        for number, queue in enumerate((*KEPT, "failing")):
-            if queue != "dead":
-                exchange = LATER if queue == LATER else ""
-                self.kept[queue] = Kept(cluster, queue, number, self.stop, exchange=exchange)
+        for number, queue in enumerate(KEPT):
+            fed, exchange = FED.get(queue, queue), LATER if queue == LATER else ""
+            self.kept[queue] = Kept(cluster, fed, number, self.stop, exchange=exchange)
         self.clients: list[Publisher] = [
             *self.kept.values(),
-            Rejecter(cluster, "failing", 0, self.stop),
+            Rejecter(cluster, FED["dead"], 0, self.stop),
         ]
         for client in self.clients:
             client.start()
         self._open_claim()
+        self.query = query.Query(cluster, place)
 
     # ------------------------------------------------------------ claims
 
@@ -174,6 +178,7 @@ class Upgrade:
             self._serves(name)
             admin.connection.close()
             load.goes_on()
+            self.query.goes_on()
             assert self._fetch() == self.claim, "the open claim has other messages"
 
     def _safe(self, admin: Admin, name: str) -> bool:
@@ -194,15 +199,16 @@ class Upgrade:
         for client in self.clients:
             client.join(PATIENCE_S)
             assert not client.is_alive(), client.queue
+        self.query.finish()
         time.sleep(2)  # what is delayed becomes due
         lines = []
         for queue, publisher in self.kept.items():
-            found = Counter(drain(self.cluster, "dead" if queue == "failing" else queue, 0))
+            found = Counter(drain(self.cluster, queue, 0))
             lost = set(publisher.confirmed) - found.keys()
             twice = [body for body, count in found.items() if count > 1]
             assert not lost, f"{queue}: {len(lost)} of {len(publisher.confirmed)} lost"
             # A letter comes at least once, and so does what a delaying exchange routes again.
-            assert not twice or queue in ("failing", LATER), f"{queue}: {len(twice)} came twice"
+            assert not twice or queue in ("dead", LATER), f"{queue}: {len(twice)} came twice"
             lines.append(f"{queue} {len(publisher.confirmed)}")
         assert self._fetch() == self.claim
         with self.cluster.connect() as connection:
@@ -319,19 +325,26 @@ def main() -> int:
     programs = Programs(old)
     with (
         tempfile.TemporaryDirectory(prefix="warren-upgrade-") as place,
-        LocalCluster(nodes=3, directory=Path(place), settings=SETTINGS) as cluster,
+        LocalCluster(nodes=3, directory=Path(place, "nodes"), settings=SETTINGS) as cluster,
     ):
-        upgrade = Upgrade(cluster, programs)
+        upgrade = Upgrade(cluster, programs, Path(place))
         load = Load(cluster, ORDERS)
-        with load:
-            before_the_raise(upgrade, load, old, new)
-            if new is VARIANT:
-                after_the_raise(upgrade, load)
-                found = snapshots_of(cluster)
-                print(f"  snapshots on disk by version: {dict(sorted(found.items()))}")
-                old_program_is_refused(upgrade, old, new)
-            load.finish()
-        print(f"  each confirmed message once: {upgrade.finish()}; the open claim unchanged")
+        try:
+            with load:
+                upgrade.query.goes_on()
+                before_the_raise(upgrade, load, old, new)
+                if new is VARIANT:
+                    after_the_raise(upgrade, load)
+                    found = snapshots_of(cluster)
+                    print(f"  snapshots on disk by version: {dict(sorted(found.items()))}")
+                    old_program_is_refused(upgrade, old, new)
+                load.finish()
+            print(
+                f"  each confirmed message once: {upgrade.finish()}; the open claim unchanged; "
+                f"a Spark query from {query.SOURCE} to {query.TARGET} ran meanwhile"
+            )
+        finally:
+            upgrade.query.kill()
         gap = load.longest_gap_s()
     print(f"  longest time without a confirm: {gap:.2f} s (at most {GAP_S:g} is wanted)")
     return 0 if gap <= GAP_S else 1

@@ -131,7 +131,8 @@ def _run_once(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
         wait_until_read(spark, query, plan["until"])
         query.stop()
     else:
-        assert query.awaitTermination(QUERY_S_MAX), f"not ended: {query.status}"
+        within_s = plan.get("within_s", QUERY_S_MAX)
+        assert query.awaitTermination(within_s), f"not ended: {query.status}"
     progress = [json.loads(each.json) for each in query.recentProgress]
     return {
         "batches": [

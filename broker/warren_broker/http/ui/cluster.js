@@ -1,6 +1,6 @@
 // The cluster and its nodes.
 
-import { at, get, request } from "./api.js";
+import { at, get, may, request } from "./api.js";
 import { addCharts, latestRate, sampled } from "./charts.js";
 import { count, facts, h, link, mark, page } from "./dom.js";
 import { action, form, panel } from "./form.js";
@@ -28,6 +28,9 @@ export function overviewPage() {
   view.live(overview, totals);
   addCharts(view, () => last, (found) => found.queue_totals || {});
   view.live((signal) => get(at("nodes"), {}, signal), nodes, "Nodes");
+  if (may("monitoring")) {
+    view.live((signal) => get(at("cluster-version"), {}, signal), versions(view), "Versions");
+  }
   view.live(() => last, ports, "Listeners");
   view.add(panel("Definitions", definitions(view)));
   return view;
@@ -68,6 +71,35 @@ function ports(found) {
   ];
   const empty = "A user with the tag monitoring sees them.";
   return table(`Listeners of ${found.node}`, columns, found.listeners || [], { empty });
+}
+
+const VERSION_COLUMNS = [
+  { label: "Name", cell: (one) => one.name },
+  { label: "Oldest", number: true, cell: (one) => one.oldest },
+  { label: "Newest", number: true, cell: (one) => one.newest },
+  { label: "Upgrade", cell: (one) => one.holds_back && mark("warn", "holds it back") },
+];
+
+/** Return what shows the cluster's version and those that each node's program has. */
+function versions(view) {
+  return (found) => {
+    const finish = () =>
+      action(view, {
+        text: "Finish the upgrade",
+        tag: "administrator",
+        danger: true,
+        question: `Raise the cluster to version ${found.attainable}? No node can go back then.`,
+        run: async () => {
+          const now = await request("POST", at("cluster-version", "finish-upgrade"));
+          return `The cluster has version ${now.version}.`;
+        },
+      });
+    return [
+      facts([["Cluster's version", found.version]]),
+      table("Versions of the nodes' programs", VERSION_COLUMNS, found.nodes),
+      found.attainable > found.version ? finish() : null,
+    ];
+  };
 }
 
 function definitions(view) {
