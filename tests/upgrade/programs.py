@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from warren import local
 from warren.local_node import LocalNode
+from warren_raft import versions
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKTREES = ROOT / ".warren" / "upgrade"
@@ -21,20 +23,23 @@ PARTS = ("raft", "broker", "python")
 class Program:
     """A program that runs a node.
 
-    module  that is run
-    places  of its packages, before all others
+    module   that is run
+    places   of its packages, before all others
+    version  the newest of a cluster that it has
     """
 
     name: str
     module: str
     places: tuple[Path, ...]
+    version: int = versions.NEWEST
 
 
 THIS = Program("this tree", "warren_broker", tuple(ROOT / part for part in PARTS))
 VARIANT = Program(
-    "its variant of version 2",
+    f"its variant of version {versions.NEWEST + 1}",
     "upgrade.variant",
     (ROOT / "tests", ROOT, *(ROOT / part for part in PARTS)),
+    versions.NEWEST + 1,
 )
 
 
@@ -46,7 +51,11 @@ def released() -> Program | None:
     place = WORKTREES / tags[0]
     if not place.exists():
         _git("worktree", "add", "--detach", str(place), tags[0])
-    return Program(tags[0], "warren_broker", tuple(place / part for part in PARTS))
+    places = tuple(place / part for part in PARTS)
+    said = (place / "raft/warren_raft/versions.py").read_text(encoding="utf-8")
+    found = re.search(r"^NEWEST.*= (\d+)$", said, re.MULTILINE)
+    assert found is not None, said
+    return Program(tags[0], "warren_broker", places, int(found[1]))
 
 
 def _git(*command: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from warren_raft import versions
 
 HERE = Path(__file__).parent
-NEXT = 2
+NEXT = versions.NEWEST + 1
 FRAME = 4
 """The kind of a frame that version 2 sends with its heartbeats."""
 
