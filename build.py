@@ -168,7 +168,7 @@ def migrate(options: argparse.Namespace) -> int:
 
 
 def specification(options: argparse.Namespace) -> int:
-    """Write docs/project/specification.md: which test holds Warren to which sentence."""
+    """Write tests/specification/README.md: which test holds Warren to which sentence."""
     prepare()
     return run_module("specification.page", options, suite.with_tests(environment.environment()))
 

@@ -1,4 +1,4 @@
-"""docs/project/specification.md says which test holds Warren to which sentence; it is generated."""
+"""Which test holds Warren to which sentence of RabbitMQ's documents: both pages are generated."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ def test_the_page_is_what_the_lists_and_the_tests_say() -> None:
         "see tests/specification/page.py: list the sentence, or quote it in a test",
     )
     assert page.PAGE.read_text(encoding="utf-8") == page.page(), "run: build.py specification"
+    assert page.TABLE.read_text(encoding="utf-8") == page.table(), "run: build.py specification"
 
 
 def test_what_does_not_fit_is_found() -> None:
