@@ -40,7 +40,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 
 class Machine(Protocol, Generic[State]):
-    """A function of (meta, command, state); see docs/explanation/raft.md.
+    """A function of (meta, command, state).
 
     `apply` changes the state it is given and nothing else, and depends on nothing but its
     arguments. It raises nothing (a refused command is a reply, bytes that are none are a no-op on
