@@ -107,7 +107,7 @@ class Expired(msgspec.Struct, frozen=True, array_like=True, tag="expired"):
 
 
 class FiltersBehind(msgspec.Struct, frozen=True, array_like=True, tag="filters"):
-    """Judge messages by the filters of consumers, and propose `Judge`; see `Filters.behind`."""
+    """Judge messages by the filters of consumers, and propose `Judge`; see `Filters.wait`."""
 
 
 AnyEffect: TypeAlias = (

@@ -29,6 +29,8 @@ from warren_machines.queue.delayed.delayed_queue import Delayed
 from warren_machines.queue.filters.filters import Filter, PageRow
 from warren_machines.queue.letters.letter_queue import LetterQueue
 from warren_machines.queue.ready.ranges import Held
+from warren_machines.queue.ready.ready_queue import LaneRow
+from warren_machines.queue.ready.returned_runs import PassedRow
 from warren_machines.queue.relays import relays
 from warren_machines.queue.relays.relay_state import KeptRun, Numbering, OriginRow, Relay
 from warren_machines.queue.sinks.sink_state import SinkRun
@@ -114,11 +116,14 @@ class _FilterRow(msgspec.Struct, array_like=True):
 
 
 class _FiltersRow(msgspec.Struct, array_like=True):
-    """The `Filters`."""
+    """The `Filters`; lanes, passed: see `Order.looked`; unfinished: see `FilterSearch`."""
 
     next_id: int
     newest: int
     filters: list[_FilterRow]
+    lanes: list[LaneRow] = []
+    passed: list[tuple[int, list[PassedRow]]] = []
+    unfinished: list[int] = []
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(_Row)
@@ -204,6 +209,8 @@ def _filters_row(state: QueueState) -> _FiltersRow:
             )
             for one in known
         ],
+        *state.order.looked(),
+        sorted(known.search.unfinished),
     )
 
 
@@ -280,3 +287,5 @@ def _load_filters(state: QueueState, row: _FiltersRow) -> None:
         made.parked = dict.fromkeys(one.parked)
         made.load(one.pages)
         state.filters.add(made)
+    state.order.load_looked(row.lanes, row.passed)
+    state.filters.search.unfinished.update(row.unfinished)

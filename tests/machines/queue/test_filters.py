@@ -12,7 +12,7 @@ from warren_machines.queue import commands as c
 from warren_machines.queue.effects import DeadLetter, FiltersBehind
 from warren_machines.queue.filters import filters as filters_module
 from warren_machines.queue.filters.filter_commands import Judge, Judged, NotYet
-from warren_machines.queue.filters.filters import Filter
+from warren_machines.queue.filters.filters import Filter, FilterSearch
 from warren_machines.queue.ready import backlog, returned_runs
 from warren_machines.queue.ready.backlog import Backlog
 from warren_machines.queue.ready.returned_runs import ReturnedRuns
@@ -302,7 +302,7 @@ def test_a_backlog_gives_what_matches_from_its_middle(
             plain = plain[: -(last - first + 1)]
         else:
             one = random.choice((wanted, other))
-            found = list_of.find(one)
+            found = list_of.find(one, FilterSearch(0, 1 << 30))
             matching = [name for name in plain if one.matching(*name, name[1])]
             if found is None:
                 assert not matching
@@ -335,7 +335,7 @@ def test_what_came_back_gives_what_matches_from_its_middle(
         if random.random() < 0.3 and plain:
             index, first, last, *_ = runs.take(3)
             plain = plain[last - first + 1 :]
-        found = runs.find(wanted)
+        found = runs.find(wanted, FilterSearch(0, 1 << 30))
         matching = [name for name in plain if wanted.matching(*name, name[1])]
         if found is None:
             assert not matching

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from warren_machines.queue.filters.filters import FilterSearch
 from warren_machines.queue.ready import leaves
 from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, LEAVES_UNPACKED_MAX
 from warren_machines.queue.ready.ranges import Run
@@ -185,10 +186,10 @@ def test_filters_find_what_a_look_at_all_runs_finds(
                 runs = ReturnedRuns(runs.dump())
                 come = runs.append if seed % 3 else runs.put_back
         for one in filters:
-            found = runs.find(one)
+            found = runs.find(one, FilterSearch(0, 1 << 30))
             place = found if found is None or isinstance(found, int) else found[1]
             assert place == first_match(runs, one)
-        found = runs.find(wanted)
+        found = runs.find(wanted, FilterSearch(0, 1 << 30))
         if isinstance(found, tuple) and draw.random() < 0.5:
             runs.cut(found[0], *found[1][1:3])
     runs.check()

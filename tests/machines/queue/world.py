@@ -16,6 +16,7 @@ from warren_machines.queue.commands import (
     Timer,
 )
 from warren_machines.queue.effects import Deliver, SetTimer
+from warren_machines.queue.filters.filters import FilterSearch
 from warren_machines.queue.machine import QueueMachine
 from warren_machines.queue.ready.service_order import may_be_served
 from warren_machines.queue.state import QueueState
@@ -80,7 +81,7 @@ def check(state: QueueState) -> None:
     # answer serves them.
     behind = state.filters.behind()
     for one in state.filters if state.order.count else ():
-        waits = one in behind or state.order.find(one) is None
+        waits = one in behind or state.order.find(one, FilterSearch(0)) is None
         assert not one.parked or waits, (one.id, "parked with a match")
     if state.order.count:
         assert not state.service.lanes, "ready messages and waiting consumers"

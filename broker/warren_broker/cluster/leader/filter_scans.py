@@ -148,6 +148,8 @@ class FilterScans:
             self.propose(group, Judge(tuple(found)))
         elif self._begun[group]:
             self._soon(group)
+        elif state.filters.search.unfinished:
+            self.propose(group, Judge(()))  # an entry with as many steps again
 
     def _judge(
         self, group: int, state: QueueState, one: Filter, most: int, until: int

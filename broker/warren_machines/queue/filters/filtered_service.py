@@ -24,6 +24,7 @@ def judge(context: QueueContext, command: Judge) -> AnyReply:
         known = state.filters.get(said.filter)
         if known is not None:
             known.learn(said, state.contents)
+    state.filters.search_of(context.index).woken = -1
     return DONE
 
 
@@ -50,7 +51,8 @@ def take(context: QueueContext, wanted: Filter, count: int, size_bytes: int) -> 
     """
     state = context.state
     order, contents = state.order, state.contents
-    while (found := order.find(wanted)) is not None:
+    search = state.filters.search_of(context.index)
+    while (found := order.find(wanted, search)) is not None:
         index, first, last, _, acquired = found.run
         count = min(count, last - first + 1)
         detail = contents.expiring_detail(index) if contents.expiring else None
@@ -78,10 +80,18 @@ def park(state: QueueState, consumer: Consumer) -> None:
     consumer.filter.parked[consumer.key] = None
 
 
-def wake(state: QueueState) -> None:
-    """Put parked consumers back into the service queue, where a message matches their filter."""
+def wake(context: QueueContext) -> None:
+    """Put parked consumers back into the service queue, where a message matches their filter.
+
+    Once for an entry and what it has made ready: each of many commands of one has this done.
+    """
+    state = context.state
+    search = state.filters.search_of(context.index)
+    if search.woken == state.order.added:
+        return
+    search.woken = state.order.added
     for known in state.filters:
-        if not known.parked or state.order.find(known) is None:
+        if not known.parked or state.order.find(known, search) is None:
             continue
         parked, known.parked = known.parked, {}
         for key in parked:
@@ -91,7 +101,7 @@ def wake(state: QueueState) -> None:
 
 
 def drain_waits(context: QueueContext, consumer: Consumer) -> bool:
-    """Return whether a drain is too early: messages that were there are not judged yet.
+    """Return whether a drain is too early: messages that were there are not judged, or found, yet.
 
     1. Messages arrive all the time.  2. Were each repeat of the drain to wait for the newest of
     them, it would never end.  So it waits for what was there when it was asked first.
@@ -102,7 +112,8 @@ def drain_waits(context: QueueContext, consumer: Consumer) -> bool:
     note_block(context)
     if not consumer.drain_at:
         consumer.drain_at = context.state.filters.newest
-    if consumer.credit and known.judged < consumer.drain_at:
+    unfinished = known.id in context.state.filters.search_of(context.index).unfinished
+    if consumer.credit and (known.judged < consumer.drain_at or unfinished):
         return True
     consumer.drain_at = 0
     return False

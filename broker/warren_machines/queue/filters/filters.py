@@ -16,6 +16,10 @@ from warren_raft.index_set import PAGE, PAGE_BITS
 
 FILTERS_MAX: Final = 64
 """Different filters of a queue's consumers: each message is judged by each of them."""
+SEARCH_STEPS: Final = 16
+"""Steps of all searches of one entry: chunks and leaves of ready messages that a filter comes to,
+each a millisecond or so. Otherwise an entry by which many consumers get credit would look for all
+of their filters through the whole queue."""
 _SWEEP_MIN: Final = 64
 _WITHIN: Final = PAGE - 1
 PageRow: TypeAlias = tuple[int, bytes, list[tuple[int, bytes]]]
@@ -164,22 +168,56 @@ def _bytes(bits: int) -> bytes:
     return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
+class FilterSearch:
+    """What the searches of one entry may still look at, the same on all members.
+
+    entry       its index
+    left        steps
+    unfinished  numbers of filters of which a search found no step left: go on in the next entry
+    woken       `Order.added` when parked consumers were woken last; -1: never
+    """
+
+    __slots__ = ("entry", "left", "unfinished", "woken")
+
+    def __init__(self, entry: int, left: int = 0) -> None:
+        self.entry = entry
+        self.left = left
+        self.unfinished: set[int] = set()
+        self.woken = -1
+
+    def take(self, wanted: Filter) -> bool:
+        """Count a step of a filter's search; return whether it may be taken."""
+        if self.left <= 0:
+            self.unfinished.add(wanted.id)
+            return False
+        self.left -= 1
+        return True
+
+
 class Filters:
     """All filters of a queue.
 
     newest   no block that is to be judged is newer; kept while there are filters
     next_id  of the next filter
+    search   of the newest entry with a search
 
     Invariants: every filter has users; there are at most FILTERS_MAX
     """
 
-    __slots__ = ("_by_text", "by_id", "newest", "next_id")
+    __slots__ = ("_by_text", "by_id", "newest", "next_id", "search")
 
     def __init__(self) -> None:
         self.by_id: dict[int, Filter] = {}
         self._by_text: dict[bytes, Filter] = {}
         self.newest = 0
         self.next_id = 1
+        self.search = FilterSearch(0)
+
+    def search_of(self, entry: int) -> FilterSearch:
+        """Return what the searches of an entry share."""
+        if self.search.entry != entry:
+            self.search = FilterSearch(entry, SEARCH_STEPS)
+        return self.search
 
     def __bool__(self) -> bool:
         return bool(self.by_id)
@@ -233,3 +271,8 @@ class Filters:
     def behind(self) -> list[Filter]:
         """Return those that have not judged every message."""
         return [one for one in self.by_id.values() if one.judged < self.newest]
+
+    @property
+    def wait(self) -> bool:
+        """Return whether one has not judged every message, or not found what it has judged."""
+        return bool(self.by_id) and (bool(self.search.unfinished) or bool(self.behind()))

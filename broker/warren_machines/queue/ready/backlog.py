@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
-from warren_machines.queue.filters.filters import Filter
+from warren_machines.queue.filters.filters import Filter, FilterSearch
 from warren_raft.index_set import PAGE_BITS
 from warren_raft.int_runs import end_of, pack, unpack, value
 
@@ -21,7 +21,7 @@ _GAP: Final = 1 << 40
 """Between the numbers of chunks: a chunk that is split gets numbers of its own."""
 _OPEN_MAX: Final = 8
 """Chunks in the middle that stay unpacked after a run was cut from them."""
-_BEGIN: Final = (-1, (-1, -1))
+_BEGIN: Final = (-1, -1)
 _BEYOND: Final = 1 << 62
 
 
@@ -38,7 +38,7 @@ def decode_chunk(data: bytes) -> deque[Fresh]:
 
 
 class _Chunk:
-    """A chunk in the middle: either `rows`, or `packed` of them; page: of the log."""
+    """A chunk: either `rows`, or `packed` of them; page: of the log."""
 
     __slots__ = ("number", "packed", "page", "rows")
 
@@ -47,6 +47,10 @@ class _Chunk:
         self.rows = rows
         self.packed = packed
         self.page = (rows[0][0] if rows else value(packed, 0, 0)) >> PAGE_BITS
+
+    def begin(self) -> int:
+        """Return the index of the first run."""
+        return value(self.packed, 0, 0) if self.rows is None else self.rows[0][0]
 
     def encoded(self) -> bytes:
         return self.packed if self.rows is None else encode_chunk(self.rows)
@@ -62,7 +66,8 @@ class Backlog:
     single-message blocks is a few bytes. A chunk is removed with its last run.
 
     Consumers with filters take runs from the middle (`find`, `cut`). Chunks have numbers, which
-    ascend, and each filter has a cursor: a chunk and a message before which nothing matches it.
+    ascend, and each filter has a cursor: the last chunk to which it has come, and a message there,
+    before which nothing matches it. The chunk is the same on all members.
 
     Invariants: without runs all three parts are empty; `_middle` only between a `_first` and a
     `_last` that have runs; a chunk ascends, is of one page, and has 1 … CHUNK_RUNS_MAX runs
@@ -173,7 +178,6 @@ class Backlog:
         chunk before it, which is the last one now.  3. A cursor beyond would pass them over. So it
         goes back, to the end of that chunk as it is now.
         """
-        empty = self._last_number
         if self._middle:
             chunk = self._middle.pop()
             if chunk.rows is not None:
@@ -185,7 +189,7 @@ class Backlog:
             rows, number = self._first, self._first_number
         index, _, last = rows[-1]
         for one, cursor in self._cursors.items():
-            if cursor[0] == empty:
+            if cursor[0] > number:
                 self._cursors[one] = (number, (index, last + 1))
 
     def shorten_head(self, first: int) -> None:
@@ -201,38 +205,45 @@ class Backlog:
 
     # ------------------------------------------------------------ filters
 
-    def find(self, wanted: Filter) -> tuple[Place, Fresh] | int | None:
+    def find(self, wanted: Filter, search: FilterSearch) -> tuple[Place, Fresh] | int | None:
         """Return the first matching messages of a run, and the run's place, for `cut`.
 
-        An integer is the entry of a message before any match that has not been judged.
+        An integer is the entry of a message before any match that has not been judged. Each chunk
+        to which the filter comes is a step; None where none is left, too.
         """
-        number, _ = self._cursors.get(wanted.id, _BEGIN)
-        if number <= self._first_number:
-            found = self._look(wanted, self._first_number, self._first)
-            if found is not None:
-                return found
-        middle = self._middle or ()
-        at = bisect_left(middle, number, key=_number_of)
-        while at < len(middle):
-            chunk = middle[at]
-            at += 1
+        number, _ = self._cursors.get(wanted.id, (-1, _BEGIN))
+        for chunk in self._from(number):
+            if chunk.number > number:
+                if (begin := chunk.begin()) > wanted.judged:
+                    return begin
+                if not search.take(wanted):
+                    return None
+                self._cursors[wanted.id] = chunk.number, _BEGIN
             if wanted.without_matches(chunk.page):
                 continue
             rows = chunk.read()
             found = self._look(wanted, chunk.number, rows)
             if found is not None:
-                self._keep_open(chunk, rows)
+                if chunk.number not in (self._first_number, self._last_number):
+                    self._keep_open(chunk, rows)
                 return found
-        if self._last and number <= self._last_number:
-            return self._look(wanted, self._last_number, self._last)
         return None
+
+    def _from(self, number: int) -> Iterator[_Chunk]:
+        """Yield the chunks from one on."""
+        if self._first and number <= self._first_number:
+            yield _Chunk(self._first_number, self._first, b"")
+        middle = self._middle or ()
+        for at in range(bisect_left(middle, number, key=_number_of), len(middle)):
+            yield middle[at]
+        if self._last and number <= self._last_number:
+            yield _Chunk(self._last_number, self._last, b"")
 
     def _look(
         self, wanted: Filter, number: int, rows: deque[Fresh]
     ) -> tuple[Place, Fresh] | int | None:
-        """Look through one chunk, from the cursor on if that is in it; set the cursor."""
-        cursor = self._cursors.get(wanted.id, _BEGIN)
-        from_index, from_ordinal = cursor[1] if cursor[0] == number else (-1, -1)
+        """Look through the chunk in which the cursor is, from there on; set the cursor."""
+        from_index, from_ordinal = self._cursors[wanted.id][1]
         begin = max(0, bisect_right(rows, (from_index, from_ordinal, _BEYOND)) - 1)
         for at, (index, first, last) in enumerate(islice(rows, begin, None), begin):
             if (index, last) < (from_index, from_ordinal):
@@ -314,10 +325,35 @@ class Backlog:
         at = bisect_right(self._middle, number, key=_number_of)
         after = self._middle[at].number if at < len(self._middle) else self._last_number
         between = (number + after) // 2
-        if between == number:
-            rows.extend(upper)  # after 40 splits of one chunk: it stays long
-            return
+        if between == number:  # after 40 splits of one chunk
+            looked = self.looked()
+            self._set_numbers()
+            self.load_looked(looked)
+            between = self._middle[at - 1].number if at else self._first_number
+            between += _GAP // 2
         self._middle.insert(at, _Chunk(between, None, encode_chunk(upper)))
+
+    def _set_numbers(self) -> None:
+        """Give the chunks new numbers."""
+        self._first_number, self._next_number = 0, _GAP
+        for chunk in self._middle or ():
+            chunk.number = self._number()
+        self._last_number = self._number() if self._last else 0
+
+    def _numbers(self) -> list[int]:
+        numbers = [self._first_number, *(chunk.number for chunk in self._middle or ())]
+        return [*numbers, self._last_number] if self._last else numbers
+
+    def looked(self) -> list[tuple[int, int]]:
+        """Return (number of a filter, chunks up to the one to which it has come), ascending."""
+        numbers, cursors = self._numbers(), sorted(self._cursors.items())
+        found = [(number, bisect_right(numbers, cursor[0])) for number, cursor in cursors]
+        return [row for row in found if row[1]]
+
+    def load_looked(self, rows: Iterable[tuple[int, int]]) -> None:
+        """Load what `looked` returned."""
+        numbers = self._numbers()
+        self._cursors = {number: (numbers[place - 1], _BEGIN) for number, place in rows}
 
     def forget_filter(self, number: int) -> None:
         """Drop the cursor of a filter that is not used any more."""
@@ -352,9 +388,7 @@ class Backlog:
             assert 0 < len(runs) <= CHUNK_RUNS_MAX, len(runs)
             assert runs == sorted(set(runs)), runs
             assert len({index >> PAGE_BITS for index, _, _ in runs}) == 1, runs
-        numbers = [self._first_number, *(chunk.number for chunk in self._middle or ())]
-        if self._last:
-            numbers.append(self._last_number)
+        numbers = self._numbers()
         assert numbers == sorted(set(numbers)), numbers
         opened = [chunk for chunk in self._middle or () if chunk.rows is not None]
         assert set(opened) == set(self._open) and len(opened) <= _OPEN_MAX, len(opened)

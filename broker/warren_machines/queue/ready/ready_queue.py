@@ -8,17 +8,21 @@ takes its old place in its lane instead, that is before the lane's backlog.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-from warren_machines.queue.filters.filters import Filter
+from warren_machines.queue.filters.filters import Filter, FilterSearch
 from warren_machines.queue.ready.backlog import Backlog, Fresh
 from warren_machines.queue.ready.ranges import LANE_SHIFT, Run, unmarked
-from warren_machines.queue.ready.returned_runs import ReturnedRuns
+from warren_machines.queue.ready.returned_runs import PassedRow, ReturnedRuns
 from warren_wire.block.layout import PRIORITY_MAX
 
 PRIORITIES: Final = PRIORITY_MAX + 1
 """Number of priorities, and of lanes."""
 _RETURNED: Final = 2 * PRIORITIES
+
+
+LaneRow: TypeAlias = tuple[int, list[tuple[int, int]]]
+"""(lane, what `Backlog.looked` returns)."""
 
 
 class Found(NamedTuple):
@@ -39,13 +43,14 @@ class Order:
               marked with their lane
     counts    messages per lane, without those that came back
     count     messages in all, with the returned ones
+    added     how often messages became ready, to be compared within one entry
 
     Invariants: count == sum(counts) + returned_count; bit p of `mask` is set exactly when lane p
     has a run in its backlog; no run, and no lane of `back`, is empty; returned_count counts
     `returned` and `back`
     """
 
-    __slots__ = ("back", "count", "counts", "lanes", "mask", "returned", "returned_count")
+    __slots__ = ("added", "back", "count", "counts", "lanes", "mask", "returned", "returned_count")
 
     def __init__(self) -> None:
         self.lanes: dict[int, Backlog] = {}
@@ -54,7 +59,7 @@ class Order:
         self.returned = ReturnedRuns()
         self.back: dict[int, ReturnedRuns] = {}
         self.returned_count = 0
-        self.count = 0
+        self.count = self.added = 0
 
     def append(self, priority: int, index: int, first: int, last: int) -> None:
         """Append a run to its lane; a priority above 31 counts as 31."""
@@ -66,6 +71,7 @@ class Order:
         self.mask |= 1 << lane
         self.counts[lane] += last - first + 1
         self.count += last - first + 1
+        self.added += 1
 
     def give_back(self, run: Run) -> None:
         """Append a run to the returned ones."""
@@ -76,6 +82,7 @@ class Order:
         size = run[2] - run[1] + 1
         self.returned_count += size
         self.count += size
+        self.added += 1
 
     def put_back(self, run: Run) -> None:
         """Insert a run among those that came back to its lane, by its arrival.
@@ -217,20 +224,21 @@ class Order:
         self.count -= size
         return run
 
-    def find(self, wanted: Filter) -> Found | None:
+    def find(self, wanted: Filter, search: FilterSearch) -> Found | None:
         """Return the first messages that match a filter, for `take_found`.
 
         None where a message that has not been judged is before them. One that came after the
         filter holds up its own lane only: otherwise messages of higher priority, judged one round
-        after they came, would keep those of lower priority back for as long as any arrive.
+        after they came, would keep those of lower priority back for as long as any arrive. None
+        also where no step of the search is left: another entry continues it.
         """
         for part in self.parts():
             lane, came_back = divmod(part, 2)
             found: tuple[tuple[int, int], tuple[int, ...]] | int | None
             if part == _RETURNED or came_back:
-                found = self._part_returned(part).find(wanted)
+                found = self._part_returned(part).find(wanted, search)
             else:
-                found = self.lanes[lane].find(wanted)
+                found = self.lanes[lane].find(wanted, search)
             if isinstance(found, int):
                 if found <= wanted.goal:
                     return None
@@ -238,6 +246,8 @@ class Order:
                 place, (index, first, last, *counts) = found
                 failed, acquired = counts or (0, 0)
                 return Found(part, place, (index, first, last, failed, acquired))
+            elif wanted.id in search.unfinished:
+                return None
         return None
 
     def _part_returned(self, part: int) -> ReturnedRuns:
@@ -330,6 +340,24 @@ class Order:
             for lane in sorted(self.lanes)
             if self.counts[lane]
         ]
+
+    def looked(self) -> tuple[list[LaneRow], list[tuple[int, list[PassedRow]]]]:
+        """Return how far filters have looked: by lane, and by part of what came back."""
+        lanes = [(lane, self.lanes[lane].looked()) for lane in sorted(self.lanes)]
+        parts = {2 * lane + 1: runs for lane, runs in self.back.items()} | {
+            _RETURNED: self.returned
+        }
+        passed = [(part, parts[part].looked()) for part in sorted(parts)]
+        return [row for row in lanes if row[1]], [each for each in passed if each[1]]
+
+    def load_looked(
+        self, lanes: Iterable[LaneRow], passed: Iterable[tuple[int, list[PassedRow]]]
+    ) -> None:
+        """Load what `looked` returned, after the runs."""
+        for lane, rows in lanes:
+            self.lanes.setdefault(lane, Backlog()).load_looked(rows)
+        for part, each in passed:
+            self._part_returned(part).load_looked(each)
 
     def load_returned(
         self, count: int, returned: Iterable[bytes], back: Iterable[tuple[int, Iterable[bytes]]]

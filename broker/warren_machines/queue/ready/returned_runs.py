@@ -6,13 +6,15 @@ delayed ones do when their time has come, cost a few bytes each.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
-from warren_machines.queue.filters.filters import FILTERS_MAX, Filter
+from warren_machines.queue.filters.filters import FILTERS_MAX, Filter, FilterSearch
 from warren_machines.queue.ready.leaves import LEAF_ROWS_MAX, Leaf, Leaves, Row
 from warren_machines.queue.ready.ranges import Run
 
+PassedRow: TypeAlias = tuple[int, list[int]]
+"""(place of a leaf, numbers of the filters that `Leaf.passed` has)."""
 _KEY = 0
 """The first column of every row: the order is that of the list."""
 
@@ -67,11 +69,9 @@ class ReturnedRuns(Leaves):
             return
         row: Row = (_KEY, *run)
         at = self.insert(row)
-        leaf = self.leaves[at]
-        if leaf.rows is None:
-            leaf.passed = {}
-        else:
-            _look_again(leaf, bisect_left(leaf.rows, row))
+        # Not from the row on: that would be another step on a member that has packed the leaf, and
+        # none at all for messages that come back to the beginnings of many.
+        self.leaves[at].passed = {}
         self._look_again_from(at)
 
     def _look_again_from(self, at: int) -> None:
@@ -116,10 +116,13 @@ class ReturnedRuns(Leaves):
         """Drop the place of a filter that is not used any more."""
         self._passed.pop(number, None)
 
-    def find(self, wanted: Filter) -> tuple[tuple[int, int], Run] | int | None:
+    def find(
+        self, wanted: Filter, search: FilterSearch
+    ) -> tuple[tuple[int, int], Run] | int | None:
         """Return the first matching messages of a run, and the run's place, for `cut`.
 
-        An integer is the entry of a message before any match that has not been judged.
+        An integer is the entry of a message before any match that has not been judged. Each leaf
+        that the filter has not looked at is a step; None where none is left, too.
         """
         for at in range(self._passed.get(wanted.id, 0), len(self.leaves)):
             leaf = self.leaves[at]
@@ -129,6 +132,8 @@ class ReturnedRuns(Leaves):
                 return waits_for
             if begin >= leaf.count():
                 continue
+            if wanted.id not in leaf.passed and not search.take(wanted):
+                return None
             rows = leaf.read()
             for row in range(begin, len(rows)):
                 _, index, first, last, failed, acquired = rows[row]
@@ -156,6 +161,15 @@ class ReturnedRuns(Leaves):
         rows[row : row + 1] = rest
         _replaced(leaf, row, len(rest))
         self.changed(at)
+
+    def looked(self) -> list[PassedRow]:
+        """Return what filters have looked at, by the places of leaves."""
+        return [(at, sorted(leaf.passed)) for at, leaf in enumerate(self.leaves) if leaf.passed]
+
+    def load_looked(self, rows: Iterable[PassedRow]) -> None:
+        """Load what `looked` returned."""
+        for at, passed in rows:
+            self.leaves[at].passed = dict.fromkeys(passed, _FROM_FIRST)
 
     def __bool__(self) -> bool:
         return bool(self.leaves)

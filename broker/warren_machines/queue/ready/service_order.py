@@ -64,11 +64,12 @@ def dispatch(context: QueueContext) -> None:
     lanes, priorities = service.lanes, service.priorities
     share = 0
     if state.filters.by_id and order.count:
-        filtered_service.wake(state)
+        filtered_service.wake(context)
     while lanes and order.count:
         lane = lanes[priorities[-1]]
         consumer = next(iter(lane.values()))
-        if consumer.filter is not None and order.find(consumer.filter) is None:
+        search = state.filters.search_of(context.index)
+        if consumer.filter is not None and order.find(consumer.filter, search) is None:
             filtered_service.park(state, consumer)
             share = share if lane else 0
             continue

@@ -14,7 +14,9 @@ from warren_machines.message_filter.definition import MessageFilter, encode_filt
 from warren_machines.message_filter.evaluator import Evaluator
 from warren_machines.queue import commands as c
 from warren_machines.queue.effects import FiltersBehind
+from warren_machines.queue.filters import filters
 from warren_machines.queue.filters.filter_commands import Judge
+from warren_machines.queue.ready import backlog
 from warren_raft.storage.errors import EntryDamaged
 from warren_wire.amqp091 import properties
 from warren_wire.block.block import Block, BlockError, encode
@@ -238,3 +240,21 @@ def test_a_message_that_cannot_be_asked_about_matches_nothing(scanned, monkeypat
     scanned.apply(*scanned.turn())
     assert scanned.queue.names() == [(index, 0), (index, 2)]
     assert len(scanned.set_aside) == 1 and not scanned.queue.state.filters.behind()
+
+
+def test_a_search_that_an_entry_did_not_end_is_continued_by_another(scanned, monkeypatch):
+    monkeypatch.setattr(filters, "SEARCH_STEPS", 1)
+    monkeypatch.setattr(backlog, "CHUNK_RUNS_MAX", 2)
+    for number in (1, 3, 5, 7, 9, 11, 12):
+        scanned.put(number)
+    scanned.queue.do(c.Checkout(1, 1, "t", explicit_credit=True, filter=EVEN))
+    scanned.tell()
+    scanned.apply(*scanned.turn())
+    scanned.queue.do(c.Credit(1, 0, 1))
+    scanned.tell()
+    entries = 0
+    while proposed := scanned.turn():
+        assert proposed == [Judge(())]
+        scanned.apply(*proposed)
+        entries += 1
+    assert entries == 3 and scanned.queue.names() == [(7, 0)]
