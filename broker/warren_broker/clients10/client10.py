@@ -26,7 +26,7 @@ from warren_broker.clients10.views10 import VIEW_HANDLERS
 from warren_machines.queue.commands import Acknowledgement
 from warren_raft.runtime.net.stream import Stream
 from warren_wire import errors
-from warren_wire.admin.requests import Tag
+from warren_wire.admin.requests import AdminRequest, Tag
 from warren_wire.admin.users import RenewTokenRequest
 from warren_wire.amqp10.proton import compiled_engine
 from warren_wire.quoting import quoted
@@ -283,10 +283,17 @@ class Client10(ProtocolClient):
             partial(guarded_call, self),
             self._rights,
         )
-        try:
-            handler(asker, request, answer)
-        except errors.Refusal as refusal:
-            answer(refusal)
+
+        def carry_out() -> None:
+            try:
+                handler(asker, request, answer)
+            except errors.Refusal as refusal:
+                answer(refusal)
+
+        if isinstance(request, AdminRequest) and request.reads_many():
+            self._share.run_alone(carry_out)
+        else:
+            carry_out()
 
     def _log_in(self, request: connection_requests.Login, answer: Answer) -> None:
         def done(result: RequestDone | TokenAccepted) -> connection_requests.LoggedIn:

@@ -89,6 +89,17 @@ class Share:
             self._waiting.append(item)
             self._shares.wait(self)
 
+    def run_alone(self, call: Callable[[], None]) -> None:
+        """Call what counts no steps and may take long: once in a turn for all that wait."""
+
+        def work() -> Work[None]:
+            if self.steps.left < SHARE_STEPS // 2:
+                yield
+            self.steps.take(ROUND_STEPS)
+            call()
+
+        self.run(work(), _nothing, _nothing)
+
     def advance(self) -> int:
         """Continue what waits; return how many steps were taken."""
         before = self.steps.taken

@@ -116,7 +116,8 @@ def from_bytes(data: bytes) -> MetadataState:
     for binding in image.bindings:
         state.scopes[binding.vhost].add_binding(binding)
     state.users = {user.name: user for user in image.users}
-    state.grants = {(one.vhost, one.user, one.exchange): one for one in image.grants}
+    for grant in image.grants:
+        state.put_grant(grant)
     state.lives = dict(image.lives)
     state.retired = dict(image.retired)
     for one in image.uplinks:

@@ -120,7 +120,7 @@ class _Kept:
         self._last_group = state.last_group
         self._dicts = [(found, dict(found)) for found in _dicts(state)]
         self._scopes = [_KeptScope(scope) for scope in state.scopes.values()]
-        self._owned = {key: dict(groups) for key, groups in state.owned.items()}
+        self._indexes = [(found, _copied(found)) for found in (state.owned, state.granted)]
         self._changes = len(context.changes)
 
     def put_back(self, context: MetadataContext) -> None:
@@ -132,8 +132,9 @@ class _Kept:
             found.update(before)
         for scope in self._scopes:
             scope.put_back()
-        state.owned.clear()
-        state.owned.update(self._owned)
+        for index, before_it in self._indexes:
+            index.clear()
+            index.update(before_it)
         del context.changes[self._changes :]
 
 
@@ -147,18 +148,16 @@ class _KeptScope:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._vhost = scope.vhost
-        self._version = scope.version
+        self._version, self._stores = scope.version, scope.stores
         self._flat = [(found, dict(found)) for found in _flat(scope)]
-        self._nested = [
-            (found, {key: dict(inner) for key, inner in found.items()}) for found in _nested(scope)
-        ]
+        self._nested = [(found, _copied(found)) for found in _nested(scope)]
         self._journal = tuple(scope.journal)
 
     def put_back(self) -> None:
         """Make the vhost what it was."""
         scope = self._scope
         scope.vhost = self._vhost
-        scope.version = self._version
+        scope.version, scope.stores = self._version, self._stores
         for found, before in (*self._flat, *self._nested):
             found.clear()
             found.update(before)
@@ -176,6 +175,10 @@ def _flat(scope: Scope) -> tuple[dict[Any, Any], ...]:
         scope.policies.operator,
         scope.parameters,
     )
+
+
+def _copied(found: dict[Any, dict[Any, Any]]) -> dict[Any, dict[Any, Any]]:
+    return {key: dict(inner) for key, inner in found.items()}
 
 
 def _nested(scope: Scope) -> tuple[dict[Any, dict[Any, Any]], ...]:

@@ -92,7 +92,7 @@ def check_queue_limit(scope: Scope, name: str) -> None:
     most = limit(scope.vhost.limits, MAX_QUEUES)
     if most is None:
         return
-    if sum(not queue.store_of for queue in scope.queues.values()) >= most:
+    if len(scope.queues) - scope.stores >= most:
         raise errors.PreconditionFailed(
             f"cannot declare queue '{name}': queue limit in vhost '{scope.vhost.name}' ({most}) is "
             "reached"

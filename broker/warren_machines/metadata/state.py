@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from warren_machines.metadata.commands import AnyReply
 from warren_machines.metadata.policy_index import PolicyIndex
@@ -44,6 +44,8 @@ DEFAULT_EXCHANGES = (
 )
 """(name, kind, internal) of the exchanges of every vhost."""
 
+GrantKey: TypeAlias = tuple[str, str, str | None]
+"""(vhost, user, exchange) of topic permissions; without an exchange of the others."""
 K = TypeVar("K")
 L = TypeVar("L")
 V = TypeVar("V")
@@ -84,6 +86,7 @@ class UplinkState:
 class Scope:
     """One vhost's exchanges, queues and bindings.
 
+    stores   how many of the queues are an exchange's
     journal  the latest bindings added (True) or removed, each with its version: an index that
              follows them need not read all bindings again. It is not part of the state: a snapshot
              has none, and a restored scope starts a new one
@@ -103,6 +106,7 @@ class Scope:
     source_versions: dict[str, int] = field(default_factory=dict)
     policies: PolicyIndex = field(default_factory=PolicyIndex)
     parameters: dict[tuple[str, str], Parameter] = field(default_factory=dict)
+    stores: int = 0
     journal: deque[BindingChange] = field(
         default_factory=lambda: deque(maxlen=JOURNAL_MAX), compare=False, repr=False
     )
@@ -194,6 +198,7 @@ class MetadataState:
     only nodes in `lives` have a number (`numbers`), each its own; a queue's members are on nodes,
     each once; no node has a removed disk, and none that is being forgotten is in a queue's nodes.
 
+    granted  ("vhost" or "user", its name) to the keys of its grants
     removed  disk to the name of the node that had it, the latest last
     loaded   digest of the file of definitions that was loaded last; "": none was
     version  of the cluster; every node has it that is not being forgotten (`cluster_version`)
@@ -203,7 +208,8 @@ class MetadataState:
     last_group: int = 0
     scopes: dict[str, Scope] = field(default_factory=dict)
     users: dict[str, User] = field(default_factory=dict)
-    grants: dict[tuple[str, str, str | None], Grant] = field(default_factory=dict)
+    grants: dict[GrantKey, Grant] = field(default_factory=dict)
+    granted: dict[tuple[str, str], dict[GrantKey, None]] = field(default_factory=dict, repr=False)
     groups: dict[int, QueueRecord] = field(default_factory=dict)
     owned: dict[tuple[UplinkId, int], dict[int, None]] = field(default_factory=dict)
     lives: dict[str, UplinkId] = field(default_factory=dict)
@@ -226,10 +232,26 @@ class MetadataState:
             scopes={name: scope.copied() for name, scope in self.scopes.items()},
             users=dict(self.users),
             grants=dict(self.grants),
+            granted=_nested(self.granted),
             groups=dict(self.groups),
             owned=_nested(self.owned),
             global_parameters=dict(self.global_parameters),
         )
+
+    def put_grant(self, grant: Grant) -> None:
+        """Add or replace a grant."""
+        key = (grant.vhost, grant.user, grant.exchange)
+        self.grants[key] = grant
+        for index in (("vhost", grant.vhost), ("user", grant.user)):
+            self.granted.setdefault(index, {})[key] = None
+
+    def drop_grant(self, key: GrantKey) -> Grant:
+        """Remove a grant, and return it."""
+        for index in (("vhost", key[0]), ("user", key[1])):
+            del self.granted[index][key]
+            if not self.granted[index]:
+                del self.granted[index]
+        return self.grants.pop(key)
 
     def queue(self, vhost: str, name: str) -> QueueRecord | None:
         """Return the queue of that name."""
@@ -255,6 +277,7 @@ class MetadataState:
         assert queue.group not in self.groups, queue.group
         scope = self.scopes[queue.vhost]
         scope.queues[queue.name] = queue
+        scope.stores += bool(queue.store_of)
         self.groups[queue.group] = queue
         if queue.owner_uplink:
             owner = (queue.owner_uplink, queue.owner_connection)
@@ -288,6 +311,7 @@ class MetadataState:
         scope = self.scopes[queue.vhost]
         assert queue.name not in scope.to_queues, queue.name
         del scope.queues[queue.name]
+        scope.stores -= bool(queue.store_of)
         del self.groups[queue.group]
         owner = (queue.owner_uplink, queue.owner_connection)
         if queue.owner_uplink:
@@ -302,6 +326,8 @@ class MetadataState:
         for name, scope in self.scopes.items():
             assert scope.vhost.name == name, name
             scope.check()
+            stores = sum(bool(queue.store_of) for queue in scope.queues.values())
+            assert scope.stores == stores, (name, scope.stores, stores)
             for queue in scope.queues.values():
                 assert self.groups[queue.group] is queue, queue.group
                 assert 0 < queue.group <= self.last_group, (queue.group, self.last_group)
@@ -310,8 +336,11 @@ class MetadataState:
         assert seen == len(self.groups), (seen, len(self.groups))
         owned = sum(1 for queue in self.groups.values() if queue.owner_uplink)
         assert owned == sum(len(groups) for groups in self.owned.values()), owned
-        for vhost, user, _ in self.grants:
-            assert vhost in self.scopes and user in self.users, (vhost, user)
+        for key in self.grants:
+            vhost, user, _ = key
+            assert vhost in self.scopes and user in self.users, key
+            assert all(key in self.granted[of] for of in (("vhost", vhost), ("user", user))), key
+        assert sum(map(len, self.granted.values())) == 2 * len(self.grants), len(self.grants)
         assert sorted(self.lives.values()) == sorted(self.uplinks), self.lives
         for node, uplink in self.lives.items():
             assert self.uplinks[uplink].node == node, (node, uplink)

@@ -25,7 +25,7 @@ from warren_machines.metadata.metadata_context import MetadataContext
 from warren_machines.metadata.permissions import check_pattern
 from warren_machines.metadata.queues import remove_queues
 from warren_machines.metadata.records import Grant, Parameter, User, Vhost
-from warren_machines.metadata.state import DEFAULT_EXCHANGES, MetadataState, new_scope
+from warren_machines.metadata.state import DEFAULT_EXCHANGES, GrantKey, MetadataState, new_scope
 from warren_wire import errors
 from warren_wire.name_patterns import BadPattern
 
@@ -117,8 +117,11 @@ def put_vhost(context: MetadataContext, command: PutVhost) -> AnyReply:
 
 def _keep_administrator(context: MetadataContext, without: str) -> None:
     """Raise PreconditionFailed when user `without` is the only one with the tag `administrator`."""
-    having = [user.name for user in context.state.users.values() if ADMINISTRATOR in user.tags]
-    if having == [without]:
+    users = context.state.users
+    known = users.get(without)
+    if known is None or ADMINISTRATOR not in known.tags:
+        return
+    if not any(ADMINISTRATOR in one.tags and one is not known for one in users.values()):
         raise errors.PreconditionFailed(
             f"user '{without}' is the last one with the tag '{ADMINISTRATOR}': nobody could change "
             "users any more; give the tag to another user first"
@@ -139,7 +142,7 @@ def delete_vhost(context: MetadataContext, command: DeleteVhost) -> AnyReply:
     for name, exchange in sorted(scope.exchanges.items(), key=itemgetter(0)):
         if name not in DEFAULT_NAMES:
             context.tell("exchange.deleted", exchange)
-    for key in sorted((key for key in state.grants if key[0] == command.name), key=_grant_order):
+    for key in sorted(state.granted.get(("vhost", command.name), ()), key=_grant_order):
         _drop_grant(context, key)
     del state.scopes[command.name]
     context.tell("vhost.deleted", scope.vhost)
@@ -172,8 +175,7 @@ def delete_user(context: MetadataContext, command: DeleteUser) -> AnyReply:
     _keep_administrator(context, command.name)
     user = state.users.pop(command.name, None)
     if user is not None:
-        of_user = (key for key in state.grants if key[1] == command.name)
-        for key in sorted(of_user, key=_grant_order):
+        for key in sorted(state.granted.get(("user", command.name), ()), key=_grant_order):
             _drop_grant(context, key)
         context.tell("user.deleted", user)
         context.changes.append(UserDeleted(command.name))
@@ -192,15 +194,14 @@ def put_grant(context: MetadataContext, command: PutGrant) -> AnyReply:
 
 def delete_grant(context: MetadataContext, command: DeleteGrant) -> AnyReply:
     """Clear permissions, or topic permissions."""
-    grants = context.state.grants
-    gone = [
-        key
-        for key in grants
-        if key[:2] == (command.vhost, command.user)
-        and (key[2] == command.exchange or (command.exchange == "" and key[2] is not None))
-    ]
+    state, user = context.state, command.user
+    gone = [(command.vhost, user, command.exchange)]
+    if command.exchange == "":  # all of the topic permissions
+        of_user = state.granted.get(("user", user), ())
+        gone = [key for key in of_user if key[0] == command.vhost and key[2] is not None]
     for key in sorted(gone, key=_grant_order):
-        _drop_grant(context, key)
+        if key in state.grants:
+            _drop_grant(context, key)
     return MetadataDone()
 
 
@@ -216,16 +217,16 @@ def _tell_of_user(context: MetadataContext, before: User | None, user: User) -> 
 
 
 def _put_grant(context: MetadataContext, grant: Grant) -> None:
-    context.state.grants[(grant.vhost, grant.user, grant.exchange)] = grant
+    context.state.put_grant(grant)
     context.tell(f"{_kind_of(grant)}.created", grant)
 
 
-def _grant_order(key: tuple[str, str, str | None]) -> tuple[str, str, str, bool]:
+def _grant_order(key: GrantKey) -> tuple[str, str, str, bool]:
     return (key[0], key[1], key[2] or "", key[2] is not None)
 
 
-def _drop_grant(context: MetadataContext, key: tuple[str, str, str | None]) -> None:
-    grant = context.state.grants.pop(key)
+def _drop_grant(context: MetadataContext, key: GrantKey) -> None:
+    grant = context.state.drop_grant(key)
     context.tell(f"{_kind_of(grant)}.deleted", grant)
 
 

@@ -194,7 +194,7 @@ class QueueMachine:
             service_order.serve_relays(context)
         if state.order.count:
             if state.service.lanes or state.filters.by_id:
-                service_order.dispatch(context)
+                service_order.dispatch(context, last=True)
             if limits.limited(context):
                 limits.drop_head(context)
             if state.contents.expiring:

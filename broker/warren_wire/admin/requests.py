@@ -69,6 +69,12 @@ class AdminRequest(Request, Generic[T], frozen=True):
     ROUTES: ClassVar[tuple[AdminRoute, ...]] = ()
     count_key: ClassVar[str] = "messages"
 
+    @classmethod
+    def reads_many(cls) -> bool:
+        """Return whether it goes through objects of the cluster: its path ends with their kind."""
+        last = cls.ROUTES[-1] if cls.ROUTES else None
+        return last is not None and last.method == "GET" and not last.pattern[-1].startswith(":")
+
     def checked(self) -> Self:
         """Return it as the handler takes it; raise InvalidArgument for what no type refuses."""
         return self

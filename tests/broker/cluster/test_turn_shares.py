@@ -9,6 +9,10 @@ import pytest
 
 from warren_broker.cluster.turn_shares import ROUND_STEPS, SHARE_STEPS, Share, TurnShares
 from warren_machines.steps import PIECE, Steps, Work
+from warren_wire.admin.definitions import ExportRequest
+from warren_wire.admin.exchanges import ListBindingsRequest
+from warren_wire.admin.permissions import ListPermissionsRequest
+from warren_wire.admin.queues import DeclareQueueRequest, GetQueueRequest, ListQueuesRequest
 from warren_wire.errors import NotFound, Refusal
 
 
@@ -133,3 +137,32 @@ def test_a_closed_share_drops_what_waits(turns: Turns) -> None:
     while turns.soon:
         turns.run()
     assert turns.told == ["little"] and turns.shares.of(1) is not share
+
+
+def test_what_counts_no_steps_is_done_once_in_a_turn(turns: Turns) -> None:
+    """Before: 64 lists of all bindings for each link of a connection, in one turn."""
+    one, other = turns.client(1), turns.client(2)
+    done: list[int] = []
+    for at in range(3):
+        one.run_alone(lambda at=at: done.append(at))
+    other.run_alone(lambda: done.append(9))
+    assert done == [0, 9] and one.busy and not other.busy
+    turns.run()
+    assert done == [0, 9, 1]
+    turns.run()
+    assert done == [0, 9, 1, 2] and not one.busy
+
+
+@pytest.mark.parametrize(
+    ("request_type", "many"),
+    [
+        (ListBindingsRequest, True),
+        (ListQueuesRequest, True),
+        (ExportRequest, True),
+        (ListPermissionsRequest, True),
+        (GetQueueRequest, False),
+        (DeclareQueueRequest, False),
+    ],
+)
+def test_requests_that_read_many_objects(request_type: Any, many: bool) -> None:
+    assert request_type.reads_many() is many

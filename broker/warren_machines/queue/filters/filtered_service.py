@@ -80,15 +80,16 @@ def park(state: QueueState, consumer: Consumer) -> None:
     consumer.filter.parked[consumer.key] = None
 
 
-def wake(context: QueueContext) -> None:
+def wake(context: QueueContext, last: bool) -> None:
     """Put parked consumers back into the service queue, where a message matches their filter.
 
-    Once for an entry and what it has made ready: each of many commands of one has this done.
+    Each of an entry's commands may have this done, WAKES_MAX times in all; last: the entry ends.
     """
     state = context.state
     search = state.filters.search_of(context.index)
-    if search.woken == state.order.added:
+    if search.woken == state.order.added or not (search.wakes or last):
         return
+    search.wakes -= not last
     search.woken = state.order.added
     for known in state.filters:
         if not known.parked or state.order.find(known, search) is None:

@@ -20,6 +20,9 @@ SEARCH_STEPS: Final = 16
 """Steps of all searches of one entry: chunks and leaves of ready messages that a filter comes to,
 each a millisecond or so. Otherwise an entry by which many consumers get credit would look for all
 of their filters through the whole queue."""
+WAKES_MAX: Final = 16
+"""How often one entry looks for a match of each filter with consumers that wait, but for its end: a
+client gets and returns messages in turn, or publishes a block of priorities in turn."""
 _SWEEP_MIN: Final = 64
 _WITHIN: Final = PAGE - 1
 PageRow: TypeAlias = tuple[int, bytes, list[tuple[int, bytes]]]
@@ -173,17 +176,20 @@ class FilterSearch:
 
     entry       its index
     left        steps
-    unfinished  numbers of filters of which a search found no step left: go on in the next entry
+    unfinished  numbers of filters of which a search found no step left
     woken       `Order.added` when parked consumers were woken last; -1: never
+    wakes       how often they may be before the entry's end, for commands of which each is applied
+                as if it had an entry of its own
     """
 
-    __slots__ = ("entry", "left", "unfinished", "woken")
+    __slots__ = ("entry", "left", "unfinished", "wakes", "woken")
 
     def __init__(self, entry: int, left: int = 0) -> None:
         self.entry = entry
         self.left = left
         self.unfinished: set[int] = set()
         self.woken = -1
+        self.wakes = WAKES_MAX
 
     def take(self, wanted: Filter) -> bool:
         """Count a step of a filter's search; return whether it may be taken."""

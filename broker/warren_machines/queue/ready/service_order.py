@@ -52,19 +52,21 @@ def review(state: QueueState, consumer: Consumer) -> None:
         consumer.filter.parked.pop(consumer.key, None)
 
 
-def dispatch(context: QueueContext) -> None:
+def dispatch(context: QueueContext, last: bool = False) -> None:
     """Hand ready messages to waiting consumers: higher priority first, equals in turn.
 
     Each pass serves one consumer; it ends because every pass takes messages or a consumer away.
     A consumer with a filter that matches nothing makes way for the others of any priority.
     What one apply can hand out is bounded by the consumers' windows, whatever the backlog.
+
+    last  the entry ends
     """
     state = context.state
     service, order = state.service, state.order
     lanes, priorities = service.lanes, service.priorities
     share = 0
     if state.filters.by_id and order.count:
-        filtered_service.wake(context)
+        filtered_service.wake(context, last)
     while lanes and order.count:
         lane = lanes[priorities[-1]]
         consumer = next(iter(lane.values()))

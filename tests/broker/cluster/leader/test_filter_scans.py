@@ -242,7 +242,7 @@ def test_a_message_that_cannot_be_asked_about_matches_nothing(scanned, monkeypat
     assert len(scanned.set_aside) == 1 and not scanned.queue.state.filters.behind()
 
 
-def test_a_search_that_an_entry_did_not_end_is_continued_by_another(scanned, monkeypatch):
+def test_a_search_is_continued_by_another_entry(scanned, monkeypatch):
     monkeypatch.setattr(filters, "SEARCH_STEPS", 1)
     monkeypatch.setattr(backlog, "CHUNK_RUNS_MAX", 2)
     for number in (1, 3, 5, 7, 9, 11, 12):
