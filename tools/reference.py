@@ -303,7 +303,7 @@ def _formats() -> str:
     parts = []
     for name in FORMATS:
         title, _, text = (inspect.getdoc(import_module(name)) or "").partition("\n\n")
-        parts += [f"## {title.rstrip('.')}", f"`{name}`", text]
+        parts += [f"## {re.split('[.:,]', title)[0]}", f"`{name}`", text]
     return "\n\n".join(parts)
 
 
