@@ -74,6 +74,9 @@ def unpacked(minor: int, machine: str) -> Path | None:
                 return None
             if machine == platform.machine():
                 _settle(part, root, minor)
+            elif not (part / "lib").exists():
+                # Newer suites have it as a link, which another package than these brings.
+                (part / "lib").symlink_to("usr/lib")
             part.rename(root)
     return path
 
@@ -95,6 +98,8 @@ def _unpack(minor: int, machine: str, place: Path) -> bool:
 def _settle(part: Path, root: Path, minor: int) -> None:
     """Let the interpreter, which will be in `root`, find its libraries, and pip's wheel."""
     for data in part.glob(f"usr/lib/python3.{minor}/_sysconfigdata*.py"):
+        if data.is_symlink():
+            continue  # to one of them
         text = data.read_text(encoding="utf-8")
         data.write_text(text.replace(f"/{WHEELS}", str(root / WHEELS)), encoding="utf-8")
     (loader,) = part.glob("usr/lib64/ld-linux-*.so.*")
