@@ -1,4 +1,4 @@
-"""The tutorials, run from their text in an empty directory as a newcomer pastes them."""
+"""Tutorials and how-to pages, run from their text in an empty directory as readers paste them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from connector.amqp.rabbitmq import OneRabbitMQ
 from tests import page_script
 
 TUTORIALS = page_script.ROOT / "docs" / "tutorials"
+HOW_TO = page_script.ROOT / "docs" / "how-to"
 
 pytestmark = pytest.mark.live
 
@@ -49,3 +50,11 @@ def test_from_rabbitmq_to_parquet(place: Path) -> None:
     with OneRabbitMQ() as rabbitmq:
         uri = f"amqp://guest:guest@{rabbitmq.hosts}"
         page_script.run(TUTORIALS / "rabbitmq-to-parquet.md", place, {"RABBITMQ_URI": uri})
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("page", ["exactly-once.md", "poison-messages.md", "tuning.md"])
+def test_how_to_of_spark(page: str, place: Path) -> None:
+    page_script.run(HOW_TO / page, place)
