@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
 from warren_machines.metadata import codec as metadata_codec
+from warren_machines.metadata.state import MetadataState
 from warren_machines.queue import codec as queue_codec
 from warren_raft.types import METADATA_GROUP
 from warren_raft.versions import OWN, VersionNeeded, Versions
@@ -87,10 +88,14 @@ class Programs:
 
     def looked(self, process: Process) -> None:
         """A node has applied more: when the version is raised, old programs are replaced."""
-        if not self.on or self.raised > 1 or process.broker.definitions.state.version == 1:
+        if self.on and process.broker.definitions.state.version > 1:
+            self._is_raised(process.name)
+
+    def _is_raised(self, by: str) -> None:
+        if self.raised > 1:
             return
         self.raised = NEW.newest
-        self.world.note("raised", process.name)
+        self.world.note("raised", by)
         for machine in self.world.processes.values():
             if machine.running is not None and machine.running.host.versions == OLD:
                 self.world.agenda.after(self.rng.randrange(*ROLLS_MS), self._replace, machine)
@@ -100,6 +105,16 @@ class Programs:
             self._restart(machine)
 
     def needed(self, machine: Machine, error: VersionNeeded) -> None:
-        """A process has ended because it has not a version: the raise came while it began."""
-        require(self.raised > 1, "an old program", machine.name, str(error))
+        """A process has ended because it has not a version: the raise came while it began.
+
+        1. All have the newer program, and a leader proposes the raise.  2. It is cut off, and
+        another node starts with the old program.  3. That one leads, commits what its log has, and
+        is the first to know of the raise.
+        """
+        state = machine.running.broker.definitions.state if machine.running else MetadataState()
+        told = [one for one in state.nodes.values() if one.name == machine.name]
+        counts = any(one.versions == OLD and not one.forgetting for one in told)
+        raised = self.raised > 1 or (state.version > 1 and not counts)
+        require(raised, "an old program", machine.name, str(error))
+        self._is_raised(machine.name)
         machine.stopped(error)
