@@ -214,7 +214,6 @@ class Cluster(Observer):
         self.leader_hints.forget_group(group)
         self.stored.drop_group(group)
         self._delivered.stop(group)
-        self.effects.stop(group)
         self.set_aside.forget(group)
         self.queue_counts.forget(group)
         return self.clients.pop(group, None)

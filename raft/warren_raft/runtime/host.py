@@ -406,7 +406,10 @@ class Host:
     def _stop_group(self, group: GroupId) -> None:
         found = self._groups.pop(group, None)
         if found is not None:
+            led = found.leading
             found.end()
+            if led:
+                self._observer.leader_changed(group, None, found.node.term, False)
         self._early.take(group)
         self._transfers.drop(group)
         self.repair.drop(group)

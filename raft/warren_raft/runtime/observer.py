@@ -28,9 +28,10 @@ class Observer:
     def leader_changed(
         self, group: GroupId, leader: NodeId | None, term: Term, leading: bool
     ) -> None:
-        """Handle a change of the group's leader or term, as this member knows it.
+        """Handle a change of the group's leader or term, as this member knows it, or its deletion.
 
-        leading  this node won the election; `became_leader` follows when it has applied
+        leading  this node won the election; `became_leader` follows when it has applied. False for
+                 a member that is deleted while it leads: it may have no turn in between
         """
 
     def became_leader(self, group: GroupId, effects: tuple[object, ...]) -> None:

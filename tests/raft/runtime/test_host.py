@@ -240,6 +240,17 @@ def test_a_deleted_group_is_gone_after_a_restart_too(tmp_path: Path) -> None:
     cluster.close()
 
 
+def test_the_observer_hears_that_a_leader_was_deleted(tmp_path: Path) -> None:
+    cluster, leader = led_by("b", tmp_path)
+    cluster.until(lambda: leader.is_leader(1))
+    leader.delete_group(1)
+    assert cluster.observers["b"].events[-1] == ("leader", 1, None, False)
+    heard = len(cluster.observers["a"].events)
+    cluster.hosts["a"].delete_group(1)
+    assert len(cluster.observers["a"].events) == heard, "it did not lead"
+    cluster.close()
+
+
 def test_members_that_hear_of_a_new_group_late_still_vote_at_once(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     connected(cluster)
