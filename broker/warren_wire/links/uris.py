@@ -65,6 +65,7 @@ class ShovelUri:
     names_vhost  whether there is a path
     names_user   whether there is a user, or it logs in without one
     inside       name, secret and vhost with which it logs in where it leads to its own cluster
+    given        as it was given, without credentials and options: what RabbitMQ shows
     """
 
     scheme: str
@@ -77,6 +78,7 @@ class ShovelUri:
     names_vhost: bool = True
     names_user: bool = True
     inside: tuple[str, str, str] = field(default=("", "", "/"), repr=False)
+    given: str = ""
 
     def __str__(self) -> str:
         return self.shown(self.user if self.names_user or self.host else "")
@@ -167,6 +169,7 @@ def parse_shovel_uri(key: str, text: str, protocol: str = AMQP091) -> ShovelUri:
         _options(key, scheme, query, protocol),
         bool(path),
         bool(at),
+        given=f"{scheme}://{place}{rest[len(authority) :]}",
     )
 
 

@@ -109,7 +109,7 @@ class LinkSupervisor(Supervisor):
         except Refusal as refusal:
             reason = " ".join(refusal.detail.split())
             return False, msgspec.structs.replace(info, state=TERMINATED, reason=reason)
-        shown = ", ".join(map(str, made.source.uris))
+        shown = ", ".join(uri.given for uri in made.source.uris)
         return True, msgspec.structs.replace(info, src_uri=shown)
 
     def job(self, parameter: Parameter) -> dict[str, Any]:

@@ -248,3 +248,16 @@ def test_a_uri_of_amqp_10_has_its_own_options() -> None:
     assert not parse_shovel_uri("src-uri", "amqp://h", "amqp10").names_vhost
     with pytest.raises(InvalidArgument, match="the option 'sasl'; known are heartbeat"):
         parse_shovel_uri("src-uri", "amqp://h?sasl=anon")
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("amqp://localhost/%2f", "amqp://localhost/%2f"),
+        ("amqp://u:p@[::1]:99", "amqp://[::1]:99"),
+        ("amqps://u:p%40@h/v?password=secret", "amqps://h/v"),
+        ("amqp://", "amqp://"),
+    ],
+)
+def test_lists_show_a_uri_as_it_was_given(text: str, given: str) -> None:
+    assert parse_shovel_uri("src-uri", text).given == given
