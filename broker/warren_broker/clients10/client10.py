@@ -157,13 +157,16 @@ class Client10(ProtocolClient):
     # ------------------------------------------------------------ for the socket
 
     def received(self, data: bytes) -> None:
-        """Process bytes from the socket."""
-        self._connection.receive(data)
+        """Process bytes from the socket, in turns where they are much work."""
+        work = self._connection.reading(data, self._share.steps)
+        self._share.run(work, self._read, self.failed)
         self._carry_out()
-        if self._connection.keyed_bytes:
-            self._read_less(self._connection)
         if self._timer is None:
             self._tick()
+
+    def _read(self, nothing: None) -> None:
+        if self._connection.keyed_bytes:
+            self._read_less(self._connection)
 
     def drained(self) -> None:
         """Write what was held back while the socket was congested."""

@@ -43,6 +43,7 @@ from warren_broker.clients10.receiver import BlocksLink
 from warren_broker.clients10.replies_link import RepliesLink
 from warren_broker.clients10.sender import PiecesLink
 from warren_machines.queue import commands
+from warren_machines.steps import STEPS_UNBOUNDED, Steps, Work, whole
 from warren_wire.admin.overview import API_OFFERED, API_PROPERTY
 from warren_wire.admin.requests import Request, Tag, Token
 from warren_wire.amqp10.addresses import (
@@ -79,6 +80,8 @@ VHOST_PREFIX = "vhost:"
 DEFAULT_VHOST = "/"
 FRAME_UNLIMITED = 0xFFFF_FFFF
 """Bytes of a frame for a client that says no limit."""
+EVENTS_PER_STEP = 2
+"""Events of the engine that are one of the steps of a turn."""
 REQUESTS_HELD_MAX = 256
 """Pending requests of a client that does not wait for Open's answer."""
 
@@ -157,7 +160,15 @@ class Connection10:
         return self._is_closing() or self._engine.has_room
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Process received bytes; those after this end's close are discarded, as 2.4.6 has it."""
+        """Process received bytes at once."""
+        whole(self.reading(data, Steps(STEPS_UNBOUNDED)))
+
+    def reading(self, data: bytes | bytearray | memoryview, steps: Steps) -> Work[None]:
+        """Process received bytes; those after this end's close are discarded, as 2.4.6 has it.
+
+        Some events are a step. One frame makes one for each of the deliveries that it names, and
+        one read may have thousands of such frames.
+        """
         if self._is_closing():
             return
         if self._sasl is not None:
@@ -165,10 +176,18 @@ class Connection10:
             return
         self._handle_events()  # of what was sent: those that follow are of what the client sent
         self._receiving = True
-        for _ in self._engine.receive(data):
+        taken = self._engine.events_taken
+        for _ in self._engine.receive(data, self.bounds.unsettled):
             self._handle_events()
             if self._is_closing():
                 break
+            steps_taken = (self._engine.events_taken - taken) // EVENTS_PER_STEP
+            taken += steps_taken * EVENTS_PER_STEP
+            if steps_taken and steps.take(steps_taken):
+                self._receiving = False
+                self._flush_links()
+                yield
+                self._receiving = True
         self._receiving = False
         self._flush_links()
 

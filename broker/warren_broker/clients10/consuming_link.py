@@ -248,13 +248,13 @@ class ConsumingLink(LinkPart):
             self._temporary.delete()
 
     def arrived(self, delivery: Handle) -> bool:
-        """Handle an outcome that has no fields; False: it is another one."""
+        """Handle an outcome that has no fields, or none at all; False: it is another one."""
         if self.ended or self._retired:
             return False
         flush = self._held.plain_outcome(delivery)
         if flush:
             self.host.flush_later(self)
-        return flush is not None
+        return flush is not None or self._held.says_nothing(delivery)
 
     def delivery(self, delivery: Delivery) -> None:
         """Handle the outcome of a delivery."""

@@ -17,7 +17,7 @@ from warren_broker.clients10.link_requests import (
 from warren_machines.queue import commands
 from warren_machines.queue.annotations import read_annotations
 from warren_wire.amqp10 import deliveries
-from warren_wire.amqp10.deliveries import ACCEPTED, REJECTED, RELEASED, Handle
+from warren_wire.amqp10.deliveries import ACCEPTED, RECEIVED, REJECTED, RELEASED, Handle
 from warren_wire.amqp10.fields import encoded_value
 from warren_wire.amqp10.proton import Delivery
 
@@ -84,6 +84,17 @@ class HeldDeliveries:
         else:
             deliveries.settle_as(delivery, state)
         return self._note(outcome, tag - self.first_tag)
+
+    def says_nothing(self, delivery: Handle) -> bool:
+        """Return whether a client has said of a delivery that is held neither outcome nor end.
+
+        Also of one that has been settled, and is named again before that is written: 1. A client
+        holds 100,000.  2. It sends dispositions, of which each names all of them.
+        """
+        if delivery in self._tags:
+            state = deliveries.peer_outcome(delivery)
+            return state in (0, RECEIVED) and not deliveries.is_settled(delivery)
+        return deliveries.is_own(delivery) and not self.overdue
 
     def tag_of(self, delivery: Delivery) -> int:
         """Return the tag of a delivery that is held; -1: it is not."""

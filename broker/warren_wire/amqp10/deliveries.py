@@ -23,6 +23,7 @@ Handle: TypeAlias = Any
 ACCEPTED: Final = int(Delivery.ACCEPTED)
 REJECTED: Final = int(Delivery.REJECTED)
 RELEASED: Final = int(Delivery.RELEASED)
+RECEIVED: Final = int(Delivery.RECEIVED)
 JOINED_BYTES: Final = 1 << 12
 """Pieces of a sent message that are together smaller are copied into one."""
 TRANSFER_HEAD_BYTES: Final = 128
@@ -93,6 +94,11 @@ def holds_transfer(link: Link) -> bool:
     advances each delivery when it writes it, so that none of its own is ever the current one.
     """
     return bool(link.is_sender and lib.pn_link_current(link._impl) != _NOTHING)
+
+
+def is_own(delivery: Handle) -> bool:
+    """Return whether it is surely no transfer that the peer has sent: see `holds_transfer`."""
+    return bool(lib.pn_link_current(lib.pn_delivery_link(delivery)) == _NOTHING)
 
 
 def read_message(link: Handle, delivery: Handle) -> tuple[Handle, bytearray, bool]:

@@ -47,6 +47,13 @@ UNTAKEN_BYTES_MAX: Final = 16 << 20
 Twice what may be written ahead on the sessions, so that messages alone do not stop it.
 """
 FRAME_HEAD_BYTES: Final = 8
+_PROTOCOL_HEADER_BYTES: Final = 8
+_HEAD: Final = struct.Struct(">IB3x3s")
+"""Of a frame: its size, where its body begins in words, and the first bytes of that."""
+_TRANSFER: Final = [2, b"\x00\x53\x14"]
+_EVENTS_AT_ONCE: Final = 4_000
+_EVENTS_EACH: Final = 1_000
+"""Of a frame that is no transfer, beside those of unsettled deliveries: deliveries of the peer."""
 _ALL_OUTPUT_BYTES: Final = 1 << 62
 _CLOSE: Final = 0x18
 _ERROR: Final = 0x1D
@@ -89,6 +96,7 @@ class Engine:
     """Proton's transport and connection, without a socket.
 
     transport, connection  Proton's objects, to be opened and configured by the owner
+    events_taken           how many events were read
     on_delivery            by a link's handle, what is called instead of an event for its deliveries
     endings                what is still to be done for ended links and sessions
     """
@@ -111,6 +119,8 @@ class Engine:
         self._more = False  # the transport has frames that were not asked for
         self._messages_made = 0  # the bytes of `_ready` that `make_frames` has made
         self._answers_owed = 0
+        self.events_taken = 0
+        self._input_frames = InputFrames()
         self._input_ended = False
         self._output_ended = False
 
@@ -171,9 +181,12 @@ class Engine:
         """Whether all output was taken, including the close."""
         return self._output_ended and not self._ready
 
-    def receive(self, data: bytes | bytearray | memoryview) -> Iterator[None]:
-        """Process received bytes; yields whenever events must be read, to bound the buffers."""
-        view = memoryview(data)
+    def receive(self, data: bytes | bytearray | memoryview, unsettled: int = 0) -> Iterator[None]:
+        """Process received bytes; yields whenever events must be read, to bound the buffers.
+
+        unsettled  deliveries of this end, all of which one frame may name
+        """
+        view, most = memoryview(data), max(1, _EVENTS_AT_ONCE // (_EVENTS_EACH + unsettled))
         while len(view):
             capacity = self._capacity()
             if capacity < 0:
@@ -181,10 +194,12 @@ class Engine:
                 break
             assert capacity > 0, "Proton takes nothing though its events were read"
             # bounded by the engine's own buffer, which holds one frame at most
-            taken = pn_transport_push(self.transport._impl, view[:capacity])
+            size = self._input_frames.piece(view[:capacity], most)
+            taken = pn_transport_push(self.transport._impl, view[:size])
             if taken < 0:
                 self._input_ended = True
                 break
+            assert taken == size, (taken, size)
             view = view[taken:]
             yield
             self._make_answers()
@@ -312,6 +327,7 @@ class Engine:
         """
         collector = self._collector._impl
         while (raw := lib.pn_collector_peek(collector)) != ffi.NULL:
+            self.events_taken += 1
             try:
                 if self._handled(raw):
                     continue
@@ -360,6 +376,42 @@ class Engine:
             return int(self.transport.pending())
         except TransportException:
             return -1
+
+
+class InputFrames:
+    """Finds the frames in input that comes in pieces, to have few of them processed at once.
+
+    A transfer is one event. A disposition is one for each delivery that it names, which may be all
+    that there are, and any other frame may be one: its code has several encodings.
+
+    _rest  bytes to come of the frame that has begun; at first those of the protocol's header
+    _head  the beginning of a frame that has not as many bytes as say what it is
+    """
+
+    def __init__(self) -> None:
+        self._rest = _PROTOCOL_HEADER_BYTES
+        self._head = b""
+
+    def piece(self, view: memoryview, most: int) -> int:
+        """Return how many of these bytes, one at least, have so many frames but transfers."""
+        if self._head or (not self._rest and len(view) < _HEAD.size):
+            self._head += bytes(view[:1])
+            size = int.from_bytes(self._head[:4], "big")
+            known = len(self._head)
+            if known == _HEAD.size or (known == FRAME_HEAD_BYTES and size <= known):
+                self._rest = max(0, size - known)
+                self._head = b""
+            return 1
+        at, end = self._rest, len(view)
+        while at + _HEAD.size <= end:
+            size, *kind = _HEAD.unpack_from(view, at)
+            if kind != _TRANSFER:
+                most -= 1
+                if most < 0 < at:
+                    break
+            at += size if size > FRAME_HEAD_BYTES else FRAME_HEAD_BYTES
+        self._rest = max(0, at - end)
+        return min(at, end)
 
 
 def _close_frame(reason: str) -> bytearray:
