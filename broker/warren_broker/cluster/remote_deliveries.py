@@ -74,6 +74,7 @@ class _Window:
 
     under_way  bytes
     lanes      what waits for each consumer, in its order; consumers in turn. None is empty
+    of_group   keys of the lanes of each group
     damaged    consumers that wait for an entry's repair
 
     Invariant: while there are lanes of others than the damaged, under_way is the window or more
@@ -81,7 +82,21 @@ class _Window:
 
     under_way: int = 0
     lanes: OrderedDict[Key, deque[Delivery | Told]] = field(default_factory=OrderedDict)
+    of_group: dict[int, dict[Key, None]] = field(default_factory=dict)
     damaged: set[Key] = field(default_factory=set)
+
+    def put(self, key: Key, lane: deque[Delivery | Told]) -> None:
+        """Put a lane last, or leave it in its place."""
+        self.lanes[key] = lane
+        self.of_group.setdefault(key[0], {})[key] = None
+
+    def take(self, key: Key) -> deque[Delivery | Told]:
+        """Take a lane out."""
+        keys = self.of_group[key[0]]
+        del keys[key]
+        if not keys:
+            del self.of_group[key[0]]
+        return self.lanes.pop(key)
 
 
 class DeliveryWindows:
@@ -114,7 +129,7 @@ class DeliveryWindows:
                 _drop_deliveries(lane)  # the answer to a Resume has all of them again
             lane.extend(effect.deliveries)
         if lane:
-            window.lanes[key] = lane
+            window.put(key, lane)
 
     def follow(
         self,
@@ -139,8 +154,8 @@ class DeliveryWindows:
     def stop(self, group: int) -> None:
         """Drop what waits of a group that this node no longer leads."""
         for window in self._nodes.values():
-            for key in [key for key in window.lanes if key[0] == group]:
-                del window.lanes[key]
+            for key in list(window.of_group.get(group, ())):
+                window.take(key)
                 window.damaged.discard(key)
 
     def _forget(self, node: str) -> None:
@@ -199,7 +214,7 @@ class DeliveryWindows:
             key = next((key for key in window.lanes if key not in window.damaged), None)
             if key is None:
                 return
-            lane = window.lanes.pop(key)
+            lane = window.take(key)
             try:
                 self._send_piece(node, window, key, lane)
             except EntryDamaged as damage:
@@ -212,7 +227,7 @@ class DeliveryWindows:
                 log.info("group %d: a delivery to %s is no longer needed", key[0], key[1:])
                 lane.popleft()
             if lane:
-                window.lanes[key] = lane
+                window.put(key, lane)
 
     def _healed(self, node: str, key: Key) -> None:
         window = self._nodes.get(node)
@@ -238,7 +253,7 @@ class DeliveryWindows:
         for told in lane:
             assert not isinstance(told, Delivery), told
             self._cluster.host.send(node, messages.encode(told))
-        del window.lanes[key]
+        window.take(key)
         window.damaged.discard(key)
 
 

@@ -47,7 +47,8 @@ UNTAKEN_BYTES_MAX: Final = 16 << 20
 Twice what may be written ahead on the sessions, so that messages alone do not stop it.
 """
 FRAME_HEAD_BYTES: Final = 8
-_PROTOCOL_HEADER_BYTES: Final = 8
+_AMQP_HEADER_BYTES: Final = 8
+_HEADER_SIZE: Final = int.from_bytes(b"AMQP", "big")
 _HEAD: Final = struct.Struct(">IB3x3s")
 """Of a frame: its size, where its body begins in words, and the first bytes of that."""
 _TRANSFER: Final = [2, b"\x00\x53\x14"]
@@ -389,17 +390,16 @@ class InputFrames:
     """
 
     def __init__(self) -> None:
-        self._rest = _PROTOCOL_HEADER_BYTES
+        self._rest = _AMQP_HEADER_BYTES
         self._head = b""
 
     def piece(self, view: memoryview, most: int) -> int:
         """Return how many of these bytes, one at least, have so many frames but transfers."""
         if self._head or (not self._rest and len(view) < _HEAD.size):
             self._head += bytes(view[:1])
-            size = int.from_bytes(self._head[:4], "big")
-            known = len(self._head)
-            if known == _HEAD.size or (known == FRAME_HEAD_BYTES and size <= known):
-                self._rest = max(0, size - known)
+            size, known = _length(int.from_bytes(self._head[:4], "big")), len(self._head)
+            if known == _HEAD.size or (known == FRAME_HEAD_BYTES == size):
+                self._rest = size - known
                 self._head = b""
             return 1
         at, end = self._rest, len(view)
@@ -409,9 +409,14 @@ class InputFrames:
                 most -= 1
                 if most < 0 < at:
                     break
-            at += size if size > FRAME_HEAD_BYTES else FRAME_HEAD_BYTES
+            at += _length(size)
         self._rest = max(0, at - end)
         return min(at, end)
+
+
+def _length(size: int) -> int:
+    """Return the bytes of a frame that says its size, or of a protocol header behind SASL."""
+    return size if _HEAD.size <= size != _HEADER_SIZE else FRAME_HEAD_BYTES
 
 
 def _close_frame(reason: str) -> bytearray:

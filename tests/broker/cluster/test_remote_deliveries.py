@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.line_steps import lines
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer
 from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
@@ -299,3 +300,21 @@ def test_a_message_larger_than_the_window_is_sent() -> None:
     assert len(world.leader.wire) == 1
     world.arrive()
     assert world.got[0] == [0, 1, 2, 3]
+
+
+def test_a_group_stops_without_a_look_at_others() -> None:
+    """Before: at all that waited for a node, for each of the groups that stop in a turn."""
+
+    def stopping(consumers: int) -> int:
+        leader = Side("leader")
+        windows = DeliveryWindows(leader)
+        for at in range(NODE_WINDOW_BYTES // (RUN * QUARTER) + 1 + consumers):
+            windows.deliver("node", at, Deliver(BOOT, 0, (Delivery(0, 1, 0, RUN - 1, 0, 0),)))
+        waiting = windows._nodes["node"]
+        assert len(waiting.lanes) == len(waiting.of_group) >= consumers
+        last = max(waiting.of_group)
+        taken = lines(lambda: windows.stop(last))
+        assert last not in waiting.of_group and not any(key[0] == last for key in waiting.lanes)
+        return taken
+
+    assert stopping(10) == stopping(200)

@@ -63,6 +63,7 @@ class World:
             clock=clock,
             call_later=self.call_later,
             call_soon=lambda call: call(),
+            turn=0,
             at_turn_end=lambda stage, call: self.ends.append(call),
         )
         self.broker: Any = SimpleNamespace(

@@ -19,6 +19,8 @@ def frame(body: bytes, words: int = 2) -> bytes:
 def drawn(chance: Random) -> bytes:
     """A transfer, another frame, an empty one, or one that looks like a transfer."""
     long = bytes(chance.randrange(60))
+    if chance.random() < 0.1:
+        return b"AMQP\0\1\0\0"
     bodies = [TRANSFER + long, OTHER + long, b"", TRANSFER + b"\0" + OTHER + long]
     at = chance.randrange(len(bodies))
     return frame(bodies[at], words=3 if at == 3 else 2)
@@ -48,3 +50,16 @@ def test_no_piece_has_more_frames_than_may_be(seed: int) -> None:
 def test_transfers_alone_are_one_piece() -> None:
     data = b"AMQP\0\1\0\0" + frame(TRANSFER + bytes(100)) * 50
     assert InputFrames().piece(memoryview(data), 1) == len(data)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_any_bytes_are_cut_to_their_end(seed: int) -> None:
+    chance = Random(seed)
+    cut = InputFrames()
+    for _ in range(50):
+        sizes = struct.pack(">I", chance.randrange(16)) * chance.randrange(9)
+        read = memoryview(sizes + chance.randbytes(chance.randrange(9)))
+        while read:
+            size = cut.piece(read, chance.randrange(1, 5))
+            assert 0 < size <= len(read)
+            read = read[size:]
