@@ -51,7 +51,8 @@ _AMQP_HEADER_BYTES: Final = 8
 _HEADER_SIZE: Final = int.from_bytes(b"AMQP", "big")
 _HEAD: Final = struct.Struct(">IB3x3s")
 """Of a frame: its size, where its body begins in words, and the first bytes of that."""
-_TRANSFER: Final = [2, b"\x00\x53\x14"]
+_HEAD_WORDS: Final = FRAME_HEAD_BYTES // 4
+_TRANSFER: Final = b"\x00\x53\x14"
 _EVENTS_AT_ONCE: Final = 4_000
 _EVENTS_EACH: Final = 1_000
 """Of a frame that is no transfer, beside those of unsettled deliveries: deliveries of the peer."""
@@ -402,13 +403,15 @@ class InputFrames:
                 self._rest = size - known
                 self._head = b""
             return 1
-        at, end = self._rest, len(view)
-        while at + _HEAD.size <= end:
-            size, *kind = _HEAD.unpack_from(view, at)
-            if kind != _TRANSFER:
-                most -= 1
-                if most < 0 < at:
-                    break
+        at, end, last = self._rest, len(view), len(view) - _HEAD.size
+        while at <= last:
+            size, words, code = _HEAD.unpack_from(view, at)
+            if code == _TRANSFER and words == _HEAD_WORDS:
+                at += max(size, _HEAD.size)
+                continue
+            most -= 1
+            if most < 0 < at:
+                break
             at += _length(size)
         self._rest = max(0, at - end)
         return min(at, end)
