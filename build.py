@@ -232,7 +232,7 @@ def sparks(options: argparse.Namespace) -> int:
 
 
 def chart(options: argparse.Namespace) -> int:
-    """Check the Helm chart: lint, score, and real nodes with the configuration of its pods."""
+    """Install the Helm chart in a real API server, with real nodes beside its pods; Go."""
     prepare()
     return run_module("chart.run", options, suite.with_tests(environment.environment()))
 

@@ -6,6 +6,36 @@
 {{- end -}}
 {{- end -}}
 
+{{/* What would break the cluster, refused before anything changes. In a mere rendering `lookup` finds
+nothing. */}}
+{{- define "warren.refusals" -}}
+{{- $name := include "warren.name" . -}}
+{{- if not (regexMatch "^[a-z][a-z0-9-]*$" $name) -}}
+{{- fail (printf "release %q: Services have its name, so it must begin with a letter and have no dot" .Release.Name) -}}
+{{- end -}}
+{{- $now := (lookup "apps/v1" "StatefulSet" .Release.Namespace $name).spec | default dict -}}
+{{- if gt (sub (int $now.replicas) (int .Values.replicas)) 1 -}}
+{{- fail (printf "replicas: from %d to %d: all pods above would stop at once, and queues with most of their members there; remove one node at a time, as \"Shrink\" of the page about Kubernetes says" (int $now.replicas) (int .Values.replicas)) -}}
+{{- end -}}
+{{- range $now.volumeClaimTemplates -}}
+{{- if ne .spec.resources.requests.storage $.Values.persistence.size -}}
+{{- fail (printf "persistence.size: the volumes have %s, and Kubernetes does not change that; \"Enlarge volumes\" of the page about Kubernetes says how it is done" .spec.resources.requests.storage) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Release.IsInstall .Values.definitions.data (not .Values.auth.existingSecret) -}}
+{{- $username := .Values.auth.username | default "warren" -}}
+{{- $found := dict -}}
+{{- range .Values.definitions.data.users -}}
+{{- if and (eq (toString .name) $username) (contains "administrator" (toString .tags)) -}}
+{{- $_ := set $found "user" true -}}
+{{- end -}}
+{{- end -}}
+{{- if not $found -}}
+{{- fail (printf "definitions.data: a new cluster has the users of its definitions alone, and %q of auth.username is not among them with the tag administrator" $username) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "warren.selector" -}}
 app.kubernetes.io/name: warren
 app.kubernetes.io/instance: {{ .Release.Name }}
