@@ -223,7 +223,7 @@ class QueueContext:
                 effects[:0] = self._active_is(rare)
         if rare is not None:
             self._add_rare(effects, rare)
-        if state.filters.wait:
+        if state.filters.by_id and state.filters.wait:
             effects.append(FiltersBehind())
         timer_ms = state.timer_ms
         if timer_ms and timer_ms != self._timer_before:

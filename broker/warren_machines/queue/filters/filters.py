@@ -281,4 +281,4 @@ class Filters:
     @property
     def wait(self) -> bool:
         """Return whether one has not judged every message, or not found what it has judged."""
-        return bool(self.by_id) and (bool(self.search.unfinished) or bool(self.behind()))
+        return bool(self.search.unfinished) or bool(self.behind())

@@ -70,11 +70,12 @@ def dispatch(context: QueueContext, last: bool = False) -> None:
     while lanes and order.count:
         lane = lanes[priorities[-1]]
         consumer = next(iter(lane.values()))
-        search = state.filters.search_of(context.index)
-        if consumer.filter is not None and order.find(consumer.filter, search) is None:
-            filtered_service.park(state, consumer)
-            share = share if lane else 0
-            continue
+        if consumer.filter is not None:
+            search = state.filters.search_of(context.index)
+            if order.find(consumer.filter, search) is None:
+                filtered_service.park(state, consumer)
+                share = share if lane else 0
+                continue
         limit = room(consumer)
         if len(lane) > 1:
             share = share or max(1, order.count // (_TURNS_EACH * len(lane)))
