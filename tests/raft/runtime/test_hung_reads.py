@@ -88,7 +88,7 @@ class OneHangs(Cluster):
 
     def hang(self) -> None:
         """Node a reads an entry that is not in memory any more, and its disk does not answer."""
-        log = self.a._logs.groups[1]
+        log = self.a._logs.groups[1].log
         self.until(lambda: self.first not in log.entries)  # it is written later when all is busy
         self.files.released.clear()
         self.files.begun.clear()
