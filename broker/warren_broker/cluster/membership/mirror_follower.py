@@ -92,8 +92,14 @@ def next_members(
     1. A policy that wanted b is cleared: only a is wanted, and b, which holds everything, is about
     to be removed.  2. A policy wants b alone.  3. If a were given up for b now, b would be removed
     meanwhile. So a member counts as complete only while it is wanted.
+
+    1. Of b, which alone is wanted, a few entries are on their way; a, which leads, is about to be
+    removed.  2. A policy wants c alone.  3. If b were given up for c, none that is wanted would
+    hold anything. So where none of them is complete, all stay.
     """
     kept = {*complete} & {*present}
+    if not kept:
+        return tuple(sorted({*lasting, *present}))
     missing = sum(1 for node in lasting if node not in kept)
     former = [node for node in complete if node in present and node not in lasting]
     return tuple(sorted({*lasting, *former[:missing]}))
