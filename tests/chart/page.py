@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
+from tests.pages import blocks
 from tools.environment import ROOT
 
 CHART = ROOT / "deploy" / "chart"
-_PAGE = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
-_SECTIONS = dict(re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", _PAGE, re.MULTILINE))
+_PAGE = "how-to/kubernetes.md"
 
 
 def commands(section: str) -> list[str]:
     """Return the commands of a section, in order."""
-    blocks = re.findall(r"^```sh\n(.+?)^```", _SECTIONS[section], re.MULTILINE | re.DOTALL)
-    return [line for block in blocks for line in block.splitlines()]
+    found = [block for block in blocks(_PAGE) if block.kind == "sh" and block.heading == section]
+    return [line for block in found for line in block.text.splitlines()]
 
 
 def files() -> dict[str, str]:
     """Return the files of values that the page has, by name."""
-    found = re.findall(r"^```yaml\n# (\S+)\n(.+?)^```", _PAGE, re.MULTILINE | re.DOTALL)
-    return dict(found)
+    found = [block.text.partition("\n") for block in blocks(_PAGE) if block.kind == "yaml"]
+    return {first.removeprefix("# "): rest for first, _, rest in found}

@@ -21,13 +21,13 @@ from pyspark.sql.protobuf import functions
 from pyspark.sql.protobuf.functions import from_protobuf, to_protobuf
 
 from connector.channels import channel_of
-from connector.docs_blocks import blocks, placed
+from tests.pages import placed, python_blocks
 from warren.admin import Admin
 from warren.local import LocalCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
-HEADING = ""
+PAGE = "how-to/decode.md"
 QUEUES = ("flights", "flights.bad", "flights.seconds")
 OTHER_VERSION = "4.2.0"
 """Of the packages, where PySpark's own version cannot be downloaded."""
@@ -99,7 +99,10 @@ def run_alone(
     """Run parts, each of some blocks, in a session that has a package; yield after each of them."""
     lines = [f"JARS = {str(jar)!r}", ALONE]
     for texts in parts:
-        lines += [*(placed(each, cluster.hosts, place) for each in texts), WAITS]
+        lines += [
+            *(placed(PAGE, each, hosts=cluster.hosts, place=str(place)) for each in texts),
+            WAITS,
+        ]
     (place / "recipe.py").write_text("\n".join(lines))
     with (place / "errors").open("wb") as errors:
         run = subprocess.Popen(
@@ -132,8 +135,8 @@ def test_json_to_columns_and_back(spark: Any, cluster: LocalCluster, tmp_path: P
     wrong = [b"{", b"\xff", b"", b'{"flight": "BA7", "delay": "late"}']
     publish(cluster, [b'{"flight": "LH1", "delay": 3}', *wrong, b'{"flight": "AF2", "delay": -1}'])
     names = {"spark": spark}
-    for block in blocks(HEADING)[:2]:
-        exec(placed(block, cluster.hosts, tmp_path), names)
+    for block in python_blocks(PAGE, "")[:2]:
+        exec(placed(PAGE, block, hosts=cluster.hosts, place=str(tmp_path)), names)
     made = [json.loads(each) for each in taken(cluster, "flights.seconds")]
     assert made == [{"flight": "AF2", "seconds": -60}, {"flight": "LH1", "seconds": 180}]
     assert taken(cluster, "flights.bad") == sorted(wrong)
@@ -152,7 +155,7 @@ def test_avro_to_columns_and_back_also_behind_a_registrys_prefix(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     jar = package("spark-avro_2.13")
-    first, _, plain, framed, _ = blocks(HEADING)
+    first, _, plain, framed, _ = python_blocks(PAGE, "")
     cut = avro("LH1", 3)[:-1]
     publish(cluster, [avro("LH1", 3), cut, avro("AF2", -1)])
     definitions = plain[: plain.index("made =")]
@@ -195,7 +198,7 @@ PROTOBUF_WRONG = b"\x0a\x7fLH1"
 
 def test_protobuf_to_columns_and_back(cluster: LocalCluster, tmp_path: Path) -> None:
     jar = package("spark-protobuf_2.13")
-    first, *_, recipe = blocks(HEADING)
+    first, *_, recipe = python_blocks(PAGE, "")
     (tmp_path / "flight.desc").write_bytes(descriptor())
     publish(cluster, [PROTOBUF, PROTOBUF_WRONG])
     assert len(list(run_alone([[first, recipe]], jar, cluster, tmp_path))) == 1
@@ -230,9 +233,9 @@ def test_protobuf_but_for_what_sparks_package_does(
     monkeypatch.chdir(tmp_path)
     Path("flight.desc").write_bytes(descriptor())
     publish(cluster, [PROTOBUF, PROTOBUF_WRONG])
-    first, *_, recipe = blocks(HEADING)
+    first, *_, recipe = python_blocks(PAGE, "")
     names = {"spark": spark}
     for block in (first, recipe):
-        exec(placed(block, cluster.hosts, tmp_path), names)
+        exec(placed(PAGE, block, hosts=cluster.hosts, place=str(tmp_path)), names)
     assert taken(cluster, "flights.seconds") == [PROTOBUF_MADE]
     assert taken(cluster, "flights.bad") == [PROTOBUF_WRONG]

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import pages
+
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow, pytest.mark.long]
 
-README = Path(__file__).resolve().parents[2] / "README.md"
 PYTHON_WITHOUT_US = "#!/bin/sh\necho 'no module named pyspark_warren here' >&2\nexit 1\n"
 RUN_S_MAX = 600
-
-
-def session() -> str:
-    """The Python block of the page."""
-    text = README.read_text(encoding="utf-8")
-    (found,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
-    return str(found)
 
 
 def test_the_session_of_the_readme_did_not_find_the_data_source(tmp_path: Path) -> None:
@@ -31,7 +24,8 @@ def test_the_session_of_the_readme_did_not_find_the_data_source(tmp_path: Path) 
     other.parent.mkdir()
     other.write_text(PYTHON_WITHOUT_US)
     other.chmod(0o755)
-    lines = run(tmp_path, session(), f"{other.parent}{os.pathsep}{os.environ['PATH']}")
+    (session,) = pages.python_blocks("README.md")
+    lines = run(tmp_path, session, f"{other.parent}{os.pathsep}{os.environ['PATH']}")
     assert lines[-1] == "10000 0"
 
 

@@ -14,7 +14,7 @@ from proton import Message, symbol
 from proton.utils import BlockingConnection
 
 from connector.channels import channel_of
-from connector.docs_blocks import blocks, placed
+from tests.pages import placed, python_blocks
 from tests.patience import PATIENCE_S
 from warren.admin import Admin
 from warren.local import LocalCluster
@@ -34,8 +34,9 @@ def cluster_size() -> int:
 
 def recipe(cluster: LocalCluster, place: Path, source: str, target: str, amqp: bool) -> list[str]:
     """The page's blocks, from one queue to another."""
-    first, *_ = blocks("")
-    texts = [placed(each, cluster.hosts, place) for each in (first, *blocks("Trace context"))]
+    page = "how-to/decode.md"
+    found = (python_blocks(page, "")[0], *python_blocks(page, "Trace context"))
+    texts = [placed(page, each, hosts=cluster.hosts, place=str(place)) for each in found]
     texts = [each.replace("flights.enriched", target) for each in texts]
     named = f'.option("queue", "{source}")'
     texts = [each.replace('.option("queue", "flights")', named) for each in texts]

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import pages
 from tests.warm_nodes import COLD_NODES
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "reference" / "client.md"
-EXAMPLES = ROOT / "examples"
+PAGE = "reference/client.md"
+EXAMPLES = pages.ROOT / "examples"
 
 
 @pytest.mark.live
 def test_the_page_runs_from_top_to_bottom(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(COLD_NODES, "1")  # as a reader's nodes start
-    examples = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
+    examples = pages.python_blocks(PAGE)
     assert len(examples) >= 6
     names: dict[str, Any] = {}
     try:
         for number, example in enumerate(examples):
-            exec(compile(example, f"{PAGE.name}, example {number + 1}", "exec"), names)
+            exec(compile(example, f"{PAGE}, example {number + 1}", "exec"), names)
     finally:
         if "cluster" in names:
             names["cluster"].stop()

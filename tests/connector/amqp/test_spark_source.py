@@ -13,6 +13,7 @@ from spark_world.rabbit import RabbitWorld, rows_until
 from connector.amqp.query import Queue
 from connector.amqp.rabbitmq import OneRabbitMQ
 from connector.amqp.stream_query import Stream
+from tests.pages import python_blocks
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.slow]
@@ -77,6 +78,21 @@ def test_a_stream_as_a_stream_and_as_a_table(
     assert batch.option("maxMessages", "3").load().select("body").count() == 3
     with pytest.raises(Exception, match="WARREN_OPTION.*endingOffset=99.*ends at 60"):
         batch.option("endingOffset", "99").load().collect()
+
+
+def test_the_page_of_streams_reads_one(rabbitmq: OneRabbitMQ, spark: Any) -> None:
+    stream = Stream(rabbitmq)
+    stream.publish(1_310)
+    where = {"hosts": rabbitmq.hosts, "queue": stream.name}
+    names = {"spark": spark, "where": where}
+    for block in python_blocks("how-to/rabbitmq-streams.md"):
+        uri = f"amqp://guest:guest@{rabbitmq.hosts}"
+        text = block.replace("amqp://app:secret@rabbit1,rabbit2/shop", uri)
+        exec(text.replace('"orders"', f'"{stream.name}"'), names)
+    rows = names["orders"].writeStream.format("memory").queryName("read_all")
+    rows.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
+    assert spark.table("read_all").count() == 1_310
+    assert names["part"].count() == 100
 
 
 def test_a_batch_that_may_be_published_is_not_published_under_other_options(
