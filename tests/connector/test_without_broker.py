@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.connector.test_readme import RUN_S_MAX, session
+from tests import pages
+from tests.connector.test_readme import RUN_S_MAX
 from tools.structure import SOURCES
 from warren.admin import Admin
 from warren.local import LocalCluster
@@ -51,7 +52,8 @@ def without_broker(place: Path) -> Path:
 
 def pipeline(uri: str) -> str:
     """README's pipeline on the queue `flights` of a cluster elsewhere; then back, to `late`."""
-    lines = session().splitlines()
+    (session,) = pages.python_blocks("README.md")
+    lines = session.splitlines()
     first = next(at for at, line in enumerate(lines) if "SparkSession.builder" in line)
     last = next(at for at, line in enumerate(lines) if "awaitTermination" in line)
     imports = [line for line in lines[:first] if line.startswith(("import os", "from pyspark"))]
