@@ -12,7 +12,7 @@ from typing import Any
 
 import pika
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
 import pyspark_warren
@@ -112,7 +112,7 @@ class Reader:
                     self._command(command)
             elif block.kind == "python":
                 if "spark." in text:
-                    names["spark"] = self._request.getfixturevalue("spark")
+                    names.setdefault("spark", self._spark())
                 exec(compile(text, self._name, "exec"), names)
             elif block.kind == "sql":
                 self._sql(text)
@@ -131,9 +131,14 @@ class Reader:
             path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
             subprocess.run(["sh", "-euc", command], check=True, env=os.environ | {"PATH": path})
 
+    def _spark(self) -> SparkSession:
+        """A session of its own: views, settings and listeners of a page end with it."""
+        session: SparkSession = self._request.getfixturevalue("spark").newSession()
+        pyspark_warren.register(session)
+        return session
+
     def _sql(self, text: str) -> None:
-        spark = self._request.getfixturevalue("spark")
-        pyspark_warren.register(spark)
+        spark = self._spark()
         for statement in filter(str.strip, text.split(";")):
             spark.sql(statement).collect()
         spark.sql("DROP TABLE q")
