@@ -101,6 +101,18 @@ def wake(context: QueueContext, last: bool) -> None:
             state.service.add(consumer)
 
 
+def _comes(context: QueueContext, consumer: Consumer, known: Filter) -> bool:
+    """Return whether a consumer that waits is given a match at the entry's end, or may be later.
+
+    1. A search stops at its last step, before a match.  2. The drain is repeated, in an entry of
+    its own, in which nothing has been searched yet.  3. So it looks itself.
+    """
+    if not consumer.queued and consumer.key not in known.parked:
+        return False
+    search = context.state.filters.search_of(context.index)
+    return context.state.order.find(known, search) is not None or known.id in search.unfinished
+
+
 def drain_waits(context: QueueContext, consumer: Consumer) -> bool:
     """Return whether a drain is too early: messages that were there are not judged, or found, yet.
 
@@ -113,8 +125,7 @@ def drain_waits(context: QueueContext, consumer: Consumer) -> bool:
     note_block(context)
     if not consumer.drain_at:
         consumer.drain_at = context.state.filters.newest
-    unfinished = known.id in context.state.filters.search_of(context.index).unfinished
-    if consumer.credit and (known.judged < consumer.drain_at or unfinished):
+    if consumer.credit and (known.judged < consumer.drain_at or _comes(context, consumer, known)):
         return True
     consumer.drain_at = 0
     return False
