@@ -477,7 +477,7 @@ class Transfer:
         refused would wait for a shovel of that name, and no other consumer could have it.  What an
         earlier run may have published is kept: on the way then, it may enter yet.
         """
-        if not self._relay or not self._target.refusals_are_sure:
+        if not self._refused or not self._relay or not self._target.refusals_are_sure:
             return
         refused, self._refused = self._refused, []
         for tag in refused:

@@ -250,6 +250,17 @@ def _delivery(tag: int, body: bytes = b"") -> Received091:
 LINK = LinkOptions(False, "tag")
 
 
+def test_a_stop_before_the_target_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(end: _End) -> bool:
+        raise AttributeError("it is not connected, and has no capabilities")
+
+    made, _ = _transfer(monkeypatch, None)
+    monkeypatch.setattr(_End, "refusals_are_sure", property(unknown), raising=False)
+    monkeypatch.setattr(_End, "stop", lambda end, stopped: None, raising=False)
+    monkeypatch.setattr(made, "_relay", "a relay")
+    made.stop(lambda: None)
+
+
 def test_demand_that_comes_and_goes_brings_no_more_than_is_confirmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
