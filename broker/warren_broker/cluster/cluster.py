@@ -30,9 +30,9 @@ from warren_wire.block.block import Block, BlockError
 
 log = logging.getLogger(__name__)
 HAND_OVER_WAIT_MS = 2_000
+"""A leadership that is handed over on purpose waits no longer for what is under way."""
 LOST_MAJORITY_PAGE = "docs/how-to/lost-majority.md"
 """What to do about one, for an operator."""
-"""A leadership that is handed over on purpose waits no longer for what is under way."""
 
 MakeHost = Callable[[Observer, MessageHandler], Host]
 OnPeerMessage = Callable[[str, Any, memoryview], None]
