@@ -233,8 +233,6 @@ class Suite:
         """Make the section of a pytest run."""
         name = "".join(c if c.isalnum() else "-" for c in title)
         report = STATE / "reports" / f"{name}.xml"
-        report.parent.mkdir(parents=True, exist_ok=True)
-        report.unlink(missing_ok=True)
         chosen = ["-k", self.only] if self.only else []
         command = [str(python()), "-m", "pytest", "-q", f"--junitxml={report}", *chosen]
         return Section(title, [*command, *arguments], env, report, waits, spark)
@@ -356,6 +354,9 @@ class Suite:
             env = spark_archive.with_archive(env)
         started = time.monotonic()
         section.log.parent.mkdir(parents=True, exist_ok=True)
+        if section.report is not None:
+            section.report.parent.mkdir(parents=True, exist_ok=True)
+            section.report.unlink(missing_ok=True)
         with section.log.open("wb") as out:
             process = subprocess.Popen(
                 list(section.command),
