@@ -165,6 +165,7 @@ def test_a_drain_gives_the_credit_back_when_no_match_is_left(addresses, channel,
     for number in range(2_500):
         headers = {"number": number}
         channel.basic_publish("", queue_name, b"", pika.BasicProperties(headers=headers))
+    eventually(lambda: counts(channel, queue_name) == 2_500, "all are there")
     with connected(addresses[1]) as connection:
         receiver = receive(connection, queue_name, sql("number IN (7, 2400)"), 0)
         receiver.link.drain(10)

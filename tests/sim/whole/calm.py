@@ -29,8 +29,9 @@ class Calm:
 
     1. A window holds one message, and a trip takes up to 120 ms each way.  2. 500 messages, a trip
     after the other, take two minutes by that alone (seed 71000212: 163 s).  So a world with such a
-    window has a trip there and back for each message beside CALM_MS, for as long as messages are
-    settled, confirmed or given up: one that stands still has no more time than any other.
+    window has two trips there and back for each message beside CALM_MS, one to be confirmed and one
+    to be settled (seed 80033255), for as long as messages are settled, confirmed or given up: one
+    that stands still has no more time than any other.
 
     Any world has twice CALM_MS in this way: in seed 80018933, with trips as long, 500 messages were
     sent again for 80 s, and their queue was drained at 15 a second until 131 s.
@@ -51,7 +52,7 @@ class Calm:
             return 0
         trip_ms = 2 * (profile.latency_ms[1] + profile.sync_ms[1])
         ledger = self.world.ledger
-        return trip_ms * sum(len(book.sent) for book in ledger.books.values())
+        return 2 * trip_ms * sum(len(book.sent) for book in ledger.books.values())
 
     def count(self) -> int:
         """Return how much came to its end; it only increases, and has a bound."""
