@@ -1,14 +1,15 @@
 """`build.py release VERSION`: the last commit of a release, its tag and its files.
 
 1. The tree is clean, on main, and `warren_wire.VERSION` is VERSION.
-2. The fragments in `changes/` become a section of CHANGELOG.md; that commit is the release.
-3. What the public interface in Python lost since the last tag is printed: a name that was public
-   leaves only after a release in which it was deprecated (docs/project/versions.md).
-4. Tests; sdist and wheels, built twice, tried and checked as PyPI checks them; what a wheel with
-   `broker` installs, as CycloneDX (`tools/sbom.py`). `dist/SHA256SUMS` has the hash of each file.
+2. What the public interface in Python lost since the last tag is printed: a name that was public
+   leaves only after a release in which it was deprecated (docs/project/versions.md). Tests.
+3. The fragments in `changes/` become a section of CHANGELOG.md; that commit is the release.
+4. Sdist and wheels of that commit, built twice, tried and checked as PyPI checks them; what a wheel
+   with `broker` installs, as CycloneDX (`tools/sbom.py`). `dist/SHA256SUMS` has the hash of each
+   file. If one of these fails, the commit has no tag: mend, or `git reset`, and run it again.
 5. The tag, where one can be made.
 
-`--check` is for a tag that exists: it changes nothing, and does 1, 3 and 4 at that commit.
+`--check` is for a tag that exists: it changes nothing, and does 1, 2 and 4 at that commit.
 """
 
 from __future__ import annotations
@@ -47,14 +48,15 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         _ready(options.version, options.check)
-        if not options.check:
-            _write_changelog(options.version, options.date)
         _print_public_changes()
         if not options.no_test:
             _run("the tests", [str(python()), "build.py", "test"])
+        if not options.check:
+            _write_changelog(options.version, options.date)
+            _commit(options.version)
         _artefacts()
         if not options.check:
-            _commit_and_tag(options.version)
+            _tag(options.version)
     except (ReleaseRefused, wheels.WheelFailed, release_tools.ToolsMissing) as refused:
         console.say(f" ✗ no release: {refused}")
         return 1
@@ -104,9 +106,15 @@ def _write_changelog(version: str, date: str) -> None:
         return
     text = CHANGELOG.read_text(encoding="utf-8")
     waiting = f"## {version}, unreleased"
+    fragments = sorted(one.name for one in FRAGMENTS.glob("*.md") if one.name != "README.md")
+    if waiting in text and fragments:
+        raise ReleaseRefused(
+            f"CHANGELOG.md has {waiting[3:]!r}, and changes/ has {', '.join(fragments)}: move them "
+            "into that section, or rename it"
+        )
     if waiting in text:
         CHANGELOG.write_text(text.replace(waiting, f"## {version}, {date}"), encoding="utf-8")
-    if [one for one in FRAGMENTS.glob("*.md") if one.name != "README.md"]:
+    if fragments:
         own = str(release_tools.python())
         build = [own, "-m", "towncrier", "build", "--yes", "--version", version]
         _run("the changelog", [*build, "--date", date])
@@ -147,9 +155,13 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _commit_and_tag(version: str) -> None:
+def _commit(version: str) -> None:
+    """Commit the changelog; the files are made of this commit, and have its time."""
     _git("add", "--all", CHANGELOG.name, FRAGMENTS.name)
     if _git("status", "--porcelain"):
         _git("commit", "--message", f"Release {version}")
+
+
+def _tag(version: str) -> None:
     _git("tag", "--annotate", f"v{version}", "--message", f"Warren {version}")
     console.say(f"   tag v{version} made; `git push origin main v{version}` publishes it")

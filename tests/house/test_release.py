@@ -31,6 +31,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def make(dist: Path, twice: bool) -> list[Path]:
         assert twice, "two builds, one hash"
+        assert "unreleased" not in _git(tmp_path, "show", "HEAD:CHANGELOG.md"), "of the release"
         dist.mkdir(exist_ok=True)
         (dist / "warrenmq-0.1.0.whl").write_bytes(b"wheel")
         return [dist / "warrenmq-0.1.0.whl"]
@@ -101,6 +102,17 @@ def test_a_release_of_something_else_is_refused(
         (tree / "changes" / "README.md").write_text(edit)
     assert release.run([version, "--no-test"]) == 1
     assert text in capsys.readouterr().out and _git(tree, "tag") == ""
+
+
+def test_a_section_that_waits_and_fragments_are_refused(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tree / "changes" / "7.added.md").write_text("Something.\n")
+    _git(tree, "add", "-A")
+    _git(tree, "commit", "-q", "-m", "a fragment")
+    assert release.run(["0.1.0", "--no-test"]) == 1
+    assert "changes/ has 7.added.md: move them" in capsys.readouterr().out
+    assert _git(tree, "status", "--porcelain") == "" == _git(tree, "tag")
 
 
 def test_a_release_with_nothing_to_say_is_refused(
