@@ -25,8 +25,7 @@ def make(dist: Path, made: Iterable[Path]) -> Path:
 
     raises  WheelFailed  it could not be installed, or has something without a licence
     """
-    named = wheels.here().split("-")
-    (wheel,) = (one for one in made if f"-{named[0]}-" in one.name and named[1] in one.name)
+    wheel = wheels.of_this_python(made)
     target = dist / f"{'-'.join(wheel.name.split('-')[:2])}{SUFFIX}"
     with tempfile.TemporaryDirectory(prefix="warren-sbom-") as place:
         venv = Path(place, "venv")

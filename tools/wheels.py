@@ -147,6 +147,13 @@ def here() -> str:
     return f"cp3{sys.version_info[1]}-{platform.machine()}"
 
 
+def of_this_python(found: Iterable[Path]) -> Path:
+    """Return the newest wheel for this Python on this machine; the one with `abi3` is another."""
+    named, _, machine = here().partition("-")
+    own = [one for one in found if f"-{named}-{named}-" in one.name and machine in one.name]
+    return max(own, key=lambda path: path.stat().st_mtime)
+
+
 def chosen(names: Sequence[str]) -> list[Target]:
     """Return the targets that have one of these names, or a part of it; all without a name.
 

@@ -42,6 +42,17 @@ def test_the_same_files_are_the_same_wheel(tmp_path: Path) -> None:
         assert opened.getinfo("warren/kernel.so").external_attr >> 16 & 0o777 == 0o755
 
 
+def test_the_wheel_for_this_python_is_not_the_one_with_an_interpreted_kernel(
+    tmp_path: Path,
+) -> None:
+    tag, _, machine = wheels.here().partition("-")
+    names = [f"warrenmq-1-{each}-manylinux_2_17_{machine}.whl" for each in (f"{tag}-{tag}", "x-y")]
+    names += [f"warrenmq-1-{tag}-abi3-manylinux_2_17_{machine}.whl", f"warrenmq-1-{tag}-{tag}-z"]
+    for name in names:
+        (tmp_path / name).touch()
+    assert wheels.of_this_python(tmp_path.iterdir()).name == names[0]
+
+
 def test_an_sdist_does_not_show_who_packed_it(tmp_path: Path) -> None:
     packed = []
     for number, names in enumerate((("x", "y"), ("y", "x"))):

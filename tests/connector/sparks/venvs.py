@@ -37,17 +37,10 @@ def _pip(title: str, python: str, *arguments: str, **more: str) -> None:
         raise InstallFailed(title)
 
 
-def newest_wheel() -> Path:
-    """Return Warren's wheel for this Python in dist/."""
-    named, _, machine = wheels.here().partition("-")
-    found = (ROOT / "dist").glob(f"warrenmq-*-{named}-*{machine}.whl")
-    return max(found, key=lambda path: path.stat().st_mtime)
-
-
 def make_wheels() -> None:
     """Put Warren's wheel, and those of all that it needs, into WHEELS."""
     shutil.rmtree(WHEELS, ignore_errors=True)
-    wanted = f"{newest_wheel()}[connector]"
+    wanted = f"{wheels.of_this_python((ROOT / 'dist').glob('*.whl'))}[connector]"
     _pip("wheels of the connector", sys.executable, "wheel", "--wheel-dir", str(WHEELS), wanted)
 
 
