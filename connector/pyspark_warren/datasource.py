@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource
 
 from pyspark_warren.errors import UnsupportedError, WarrenSparkError, told
 from pyspark_warren.options.options import Options, parse_options
 from pyspark_warren.options.reading import PUSH_ALWAYS, PUSH_NOTHING
 from pyspark_warren.options.specs import AMQP, AUTO
 from pyspark_warren.rows.columns import CORRUPT_DDL, STATE_DDL, schema_ddl
+from pyspark_warren.spark_line import FILTERS_BY_SCAN, PUSHES_FILTERS
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -23,18 +24,15 @@ if TYPE_CHECKING:
     from pyspark_warren.streams.driver import OffsetBatchReader, OffsetStreamReader
     from pyspark_warren.table import WarrenBatchReader
 
-SPARK_MIN = (4, 2)
-
 
 def check_pushing(said: str) -> None:
-    """Refuse pushFilters=true where Spark reads one scan of a frame with another's predicates.
-
-    Spark up to 4.3 keeps what a scan has pushed down at the relation, which is one for all uses of
-    a frame: of two branches of a query both are read with the predicates of the last one, and an
-    action without predicates with those of the action before. Sources can push limits where that
-    is mended.
-    """
-    if said == PUSH_ALWAYS and not hasattr(DataSourceReader, "pushLimit"):
+    """Refuse pushFilters where Spark offers no predicates, or those of another use of a frame."""
+    if not PUSHES_FILTERS:
+        raise UnsupportedError(
+            f"option pushFilters={said}: Spark {pyspark.__version__} offers no predicates to a "
+            "data source in Python, 4.1 and later do; leave it out, or give the option filter"
+        )
+    if said == PUSH_ALWAYS and not FILTERS_BY_SCAN:
         raise UnsupportedError(
             f"option pushFilters=true: Spark {pyspark.__version__} reads every use of a frame with "
             "the predicates of the last one, so a frame that is used twice would lose rows; give "
@@ -124,12 +122,6 @@ class WarrenDataSource(DataSource):
     def _stream_reader(
         self, schema: StructType
     ) -> WarrenStreamReader | SpoolStreamReader | OffsetStreamReader:
-        found = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-        if found < SPARK_MIN:
-            raise UnsupportedError(
-                f"Spark {pyspark.__version__} does not tell a source where its "
-                "checkpoint stands; reading a queue exactly needs Spark 4.2 or later"
-            )
         from pyspark_warren.source import WarrenStreamReader
 
         options = self._detected("read", "stream")

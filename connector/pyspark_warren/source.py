@@ -9,13 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from pyspark_warren.claims.client import Connect
@@ -26,6 +19,7 @@ from pyspark_warren.claims.reader import read_task
 from pyspark_warren.errors import (
     BrokerUnavailableError,
     ClaimLostError,
+    UnsupportedError,
     WarrenSparkError,
     named_conditions,
     told,
@@ -33,6 +27,13 @@ from pyspark_warren.errors import (
 )
 from pyspark_warren.options.options import Options
 from pyspark_warren.rows.rows import check_columns, check_schema
+from pyspark_warren.spark_line import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    utc_schema,
+)
 from pyspark_warren.surroundings import Renewer, Surroundings, before_termination
 
 log = logging.getLogger("pyspark_warren")
@@ -41,7 +42,7 @@ log = logging.getLogger("pyspark_warren")
 def arrow_schema(schema: StructType, corrupt: str | None, states: bool = False) -> pa.Schema:
     """Convert the schema for comparison with the source's batches; raises SchemaError."""
     check_columns(schema.names, corrupt, states)
-    made = to_arrow_schema(schema, timezone="UTC")
+    made = utc_schema(schema)
     check_schema(made, corrupt, states)
     return made
 
@@ -62,7 +63,25 @@ class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     does not call `stop` when a query stops, but terminates the process: nothing may depend on
     either.
 
+    Spark 4.0 and 4.1 do not tell `latestOffset` where the query stands, but their calls do:
+    1. A run that continues a checkpoint begins with `partitions(last, last)`, where `last` is the
+       end of the newest batch in the offset log. If that batch is not committed, its
+       `partitions(start, last)` follows, and `latestOffset` only after it.
+    2. A batch that fails ends the run, so when `latestOffset` is called again, the batch that was
+       planned last is committed.
+    3. A run without a checkpoint begins with `latestOffset`; `initialOffset` comes later.
+    So the end of the batch that was returned or planned last is the start of the next one.
+
+    Spark's wrapper of the trigger availableNow, which is off by default, asks twice before a batch
+    is planned, and before 1. The first is answered with the same end, and nothing is settled: a
+    batch whose plan needs no row of the source (a join with nothing) is committed unplanned, too,
+    so what is asked a third time is the next one. The second is refused.
+    Replayed by tests/connector/test_untold_start.py
+
     _offsets  the class of its offsets
+    _at       where the next batch starts, as Spark's calls have shown; None: they have not yet
+    _asked    whether `latestOffset` was called
+    _answers  how often `_at` was returned as a new end that is not planned yet
     """
 
     _offsets: type[Any]
@@ -71,6 +90,9 @@ class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = arrow_schema(schema, options.corrupt)
         self._driver: Any = None
+        self._at: dict[str, Any] | None = None
+        self._asked = False
+        self._answers = 0
         self._doing = f"reading {options.read_text()} at {options.addresses()}"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -94,19 +116,32 @@ class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Settle up to `start`, the end of a committed batch, and return the next one's end."""
-        assert start is not None, "Spark 4.2 and later pass the start"
+        """Settle up to `start`, the end of a committed batch, and return the next one's end.
+
+        start  None: Spark 4.0 and 4.1, which tell no limit either. The trigger may allow one batch
+               in a run, so the first one has what is ready, up to the source's own limits
+        """
+        if start is None and self._answers == 1:
+            assert self._at is not None
+            self._answers = 2
+            return self._at
         with named_conditions(self._doing):
             driver = self._run()
             rows_max: int | None = self._options.max_messages
+            alone = isinstance(limit, ReadAllAvailable) if start is not None else not self._asked
             if isinstance(limit, ReadAllAvailable):
                 rows_max = None
             elif isinstance(limit, ReadMaxRows):
                 rows_max = limit.max_rows
+            if start is None:
+                start = self._at or driver.initial().to_dict()
             offset = self._offsets.from_dict(start)
-            end = driver.latest(offset, rows_max)
+            end = driver.latest(offset, rows_max, alone)
         self._called()
-        return start if end == offset else dict(end.to_dict())
+        self._asked = True
+        self._answers = int(end != offset)
+        self._at = start if end == offset else dict(end.to_dict())
+        return self._at
 
     @told
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -131,6 +166,10 @@ class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the slices of a batch; after a crash this is the first call."""
+        if start == end:  # of Spark 4.0 and 4.1, or a first batch that found nothing
+            self._check_order(end)
+            return []
+        self._at, self._answers = end, 0
         with named_conditions(self._doing):
             driver = self._run()
             slices = driver.plan(self._offsets.from_dict(start), self._offsets.from_dict(end))
@@ -161,6 +200,16 @@ class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from self._rows(partition.work)
 
     # -------------------------------------------------------------- of a kind of source
+
+    def _check_order(self, last: dict[str, Any]) -> None:
+        """Note where a run continues; raises UnsupportedError where it was asked before that."""
+        if self._asked and self._at != last:
+            raise UnsupportedError(
+                "spark.sql.streaming.triggerAvailableNowWrapper.enabled=true: this Spark then asks "
+                "a source for its latest offset before it says where the checkpoint stands; leave "
+                "that setting out, and availableNow makes one micro-batch"
+            )
+        self._at = last
 
     def _run(self) -> Any:
         if self._driver is None:

@@ -17,6 +17,7 @@ from typing import Final
 from pyspark import TaskContext
 
 from pyspark_warren.errors import WarrenSparkError
+from pyspark_warren.spark_line import TELLS_START
 from warren.errors import Fenced, WarrenError
 from warren_wire.queue_values.describe_command import ReadBy
 
@@ -40,16 +41,18 @@ def start_thread(work: Callable[[], None]) -> None:
 class Surroundings:
     """The clock, the chance and the threads of a process.
 
-    clock_ms  monotonic milliseconds
-    sleep_s   waits that many seconds
-    mint      generates a new reader name
-    beside    does something while the caller continues
+    clock_ms    monotonic milliseconds
+    sleep_s     waits that many seconds
+    mint        generates a new reader name
+    beside      does something while the caller continues
+    told_start  whether Spark tells a source where a batch starts and which limit it has
     """
 
     clock_ms: Callable[[], int]
     sleep_s: Callable[[float], None]
     mint: Callable[[], str]
     beside: Callable[[Callable[[], None]], None] = start_thread
+    told_start: bool = TELLS_START
 
     @classmethod
     def of_this_process(cls) -> Surroundings:

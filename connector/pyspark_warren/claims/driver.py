@@ -12,8 +12,8 @@ from pyspark_warren.claims.ahead import ClaimsAhead, prefetches
 from pyspark_warren.claims.client import WarrenBroker
 from pyspark_warren.claims.offset import Offset, Position, check_queues
 from pyspark_warren.claims.pacing import Admission, Pace
-from pyspark_warren.claims.plan import BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX, Slice
-from pyspark_warren.claims.queue_reader import QueueReader, has_to_read
+from pyspark_warren.claims.plan import Slice
+from pyspark_warren.claims.queue_reader import FIRST_MOST, QueueReader, has_to_read
 from pyspark_warren.claims.selection import QueueProgress, Selection, divide, sums
 from pyspark_warren.errors import WarrenSparkError, naming_queue
 from pyspark_warren.options.options import Options
@@ -41,8 +41,8 @@ class ClaimDriver:
     1. This run generates R1 and opens its claim.  2. The driver ends before the offset log.
     3. The next run generates R2, and R1's claim holds its messages forever.
     So a queue joins in two batches: the first one has no row of it and puts it into the checkpoint,
-    the second one opens its first claim. With a single batch (trigger once), the claim is opened
-    when it is planned (`QueueReader.first_claim`).
+    the second one opens its first claim. Where the first may be the run's only batch, the claim is
+    opened when it is planned (`QueueReader.first_claim`).
 
     With `readerId` every driver of the query knows the name, but not every one writes the log:
     1. Driver D writes it, with R's claim 17.  2. That expires, and R is forgotten.  3. A driver
@@ -102,17 +102,19 @@ class ClaimDriver:
             self._initial = Offset(self._options.vhost, reader, registered=False)
         return self._initial
 
-    def latest(self, start: Offset, limit: int | None) -> Offset:
+    def latest(self, start: Offset, limit: int | None, alone: bool = False) -> Offset:
         """Settle up to `start`, then open the next claims; `start` when there is nothing to read.
 
         limit  maximum number of messages; None: all that are ready, whatever the options say
+        alone  the run may have no other batch, as with None
         """
+        alone = alone or limit is None
         self._check_is_ours(start)
         self._admission.ended()
         if not start.registered:
-            return self._first(start, limit)
+            return self._first(start, limit, alone)
         self._leave(start)
-        end = self._held(start) or self._asked(start, limit)
+        end = self._held(start) or self._asked(start, limit, alone)
         if end is start:
             self._pace.found_nothing(self._admission.pause_ms())
             return start
@@ -133,10 +135,11 @@ class ClaimDriver:
         slices: list[Slice] = []
         begun = {name: last for name, last in end.queues.items() if last.claims}
         self._check_copies(begun, {name: last.claims[0].number - 1 for name, last in begun.items()})
+        first = sum(not last.claims[-1].messages for last in begun.values())
         for name, last in sorted(end.queues.items()):
             queue = self._queue(name)
             try:
-                slices += queue.plan(start.queues.get(name), last)
+                slices += queue.plan(start.queues.get(name), last, self._first_most(first))
             except client_errors.NotFound as gone:
                 if not self._options.several:
                     raise
@@ -216,10 +219,10 @@ class ClaimDriver:
         self._looked = self._looked or exact
         return self._found
 
-    def _first(self, start: Offset, limit: int | None) -> Offset:
+    def _first(self, start: Offset, limit: int | None, alone: bool) -> Offset:
         """Return the end of the first batch, which puts the reader's name into the checkpoint."""
         found: dict[str, Queue] = {}
-        if limit is None or self._options.several:
+        if alone or self._options.several:
             found = self._look(exact=True)
         if limit is None and not any(has_to_read(each, start.reader) for each in found.values()):
             return start
@@ -227,7 +230,7 @@ class ClaimDriver:
         for name in names:
             with suppress(client_errors.NotFound):
                 self._queue(name).end_continued()
-        return start.moved(self._joined(start.reader, names, found, limit), {})
+        return start.moved(self._joined(start.reader, names, found, alone), {})
 
     def _held(self, start: Offset) -> Offset | None:
         """Return the end of the batch that was opened ahead; None: there is none."""
@@ -235,7 +238,7 @@ class ClaimDriver:
         end = None if self.ahead is None or at is None else self.ahead.held(at)
         return None if end is None else start.moved({end.queue: end}, {})
 
-    def _asked(self, start: Offset, limit: int | None) -> Offset:
+    def _asked(self, start: Offset, limit: int | None, alone: bool) -> Offset:
         """Settle, and open the next claims; return their end, `start` when there are none."""
         at, leaving = self._standing(start)
         if not self._asks_at_once(at):
@@ -248,7 +251,7 @@ class ClaimDriver:
         new = [name for name in found if name not in at]
         if self._now is not None:
             new = [name for name in new if name in self._now]
-        joined = self._joined(start.reader, new, found, limit)
+        joined = self._joined(start.reader, new, found, alone)
         taken = self._opened(start, at, leaving, found, limit)
         leaving = {name: replace(taken[name], claims=()) for name in leaving if name in taken}
         end = {name: taken[name] for name in at if name in taken} | joined
@@ -380,7 +383,7 @@ class ClaimDriver:
         self._queues.pop(name, None)
 
     def _joined(
-        self, reader: str, names: Collection[str], found: Mapping[str, Queue], limit: int | None
+        self, reader: str, names: Collection[str], found: Mapping[str, Queue], alone: bool
     ) -> dict[str, Position]:
         """Return the first positions in queues that the checkpoint does not have yet."""
         joined: dict[str, Position] = {}
@@ -391,8 +394,8 @@ class ClaimDriver:
             except client_errors.NotFound as gone:
                 self._gone(name, gone)
                 continue
-            once = limit is None and has_to_read(found[name], reader)
-            joined[name] = queue.first_claim(hello) if once else hello
+            reads = alone and name in found and has_to_read(found[name], reader)
+            joined[name] = queue.first_claim(hello) if reads else hello
         return joined
 
     def _opened(
@@ -420,6 +423,19 @@ class ClaimDriver:
         return taken
 
     # -------------------------------------------------------------- shares of a batch
+
+    def _first_most(self, queues: int) -> tuple[int, int]:
+        """Return the most messages and bytes of a claim that is opened when it is planned.
+
+        Spark has told then that the batch is all that is ready, or it does not tell that at all.
+
+        queues  number of those claims in the batch
+        """
+        if self._surroundings.told_start:
+            return FIRST_MOST
+        share = max(1, queues)
+        options = self._options
+        return max(1, options.max_messages // share), max(1, options.max_bytes // share)
 
     def _wanted(
         self, still: Mapping[str, Position], found: Mapping[str, Queue], limit: int | None
@@ -450,7 +466,7 @@ class ClaimDriver:
         if self._used_up(still):
             return {}
         if limit is None:
-            return dict.fromkeys(still, (BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX))
+            return dict.fromkeys(still, FIRST_MOST)
         whole = self._admission.most(limit), self._options.max_bytes
         return {
             name: whole
@@ -474,7 +490,7 @@ class ClaimDriver:
         }
         turns = [name for name in counts if counts[name]]
         if limit is None:
-            return dict.fromkeys(turns, (BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX))
+            return dict.fromkeys(turns, FIRST_MOST)
         turns.sort(key=lambda name: (self._turns.get(name, 0), name))
         sharing = self._options.queue_sharing
         most = divide(self._admission.most(limit), counts, turns, sharing)

@@ -35,6 +35,8 @@ log = logging.getLogger("pyspark_warren")
 
 AFTER_LOSS: Final = "+"
 """Separates `readerId`, which has none, from what is drawn for an older copy of its checkpoint."""
+FIRST_MOST: Final = (BATCH_MESSAGES_MAX, CLAIM_BYTES_MAX)
+"""Messages and bytes of a first claim without a limit."""
 _DOUBLED: Final = (
     "The batch that read it is committed: what went back to the queue is read a second "
     "time, by this query or by another consumer. "
@@ -122,6 +124,10 @@ class QueueReader:
                 )
             if begins:
                 self._check_claim(start)
+            if start.claims and not start.claims[-1].messages and start.number > self._settled:
+                # Spark commits a batch without a plan that needs no row of the source (a join with
+                # an empty table). Its claim is opened to be settled; one that is open is as it was.
+                self._open_planned(start.claims[-1], start, (1, 1))
         except client_errors.ClaimLost as lost:
             return self.lost(start, lost)
         return start
@@ -382,10 +388,13 @@ class QueueReader:
 
     # -------------------------------------------------------------- a batch's plan
 
-    def plan(self, start: Position | None, end: Position) -> tuple[Slice, ...]:
+    def plan(
+        self, start: Position | None, end: Position, first_most: tuple[int, int] = FIRST_MOST
+    ) -> tuple[Slice, ...]:
         """Return the slices of a micro-batch; arithmetic, except for fencing and a first claim.
 
-        start  None: a checkpoint before it does not have the queue
+        start       None: a checkpoint before it does not have the queue
+        first_most  most messages and bytes of a first claim
         """
         for at in (start, end):
             if at is not None:
@@ -404,7 +413,8 @@ class QueueReader:
             if end.claims[-1].messages and self._gone(start, end):
                 return self.plan_of_lost(end, "it expired or was released")
         opened = tuple(
-            claim if claim.messages else self._open_planned(claim, end) for claim in claims
+            claim if claim.messages else self._open_planned(claim, end, first_most)
+            for claim in claims
         )
         return cut(opened, self._queue, end.reader, self._options.partitions)
 
@@ -427,14 +437,14 @@ class QueueReader:
         )
         return ()
 
-    def _open_planned(self, claim: ClaimInfo, end: Position) -> ClaimInfo:
+    def _open_planned(self, claim: ClaimInfo, end: Position, most: tuple[int, int]) -> ClaimInfo:
         assert self._reader is not None
         try:
             with self.fencing(end.reader):
                 found = self._reader.open(
                     claim.number,
-                    max_messages=BATCH_MESSAGES_MAX,
-                    max_bytes=CLAIM_BYTES_MAX,
+                    max_messages=most[0],
+                    max_bytes=most[1],
                     ttl_ms=self._options.claim_ttl_ms,
                     keep_empty=True,
                 )

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
@@ -201,8 +201,12 @@ def _target(options: Options) -> str:
     return "the default exchange" if options.exchange == "" else "the rows' exchanges"
 
 
-class WarrenStreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """A streaming query's sink: a micro-batch appears in each of its queues entirely, and once."""
+class WarrenStreamWriter(_Sink, DataSourceStreamWriter, DataSourceArrowWriter):
+    """A streaming query's sink: a micro-batch appears in each of its queues entirely, and once.
+
+    Every Spark from 4.0 on hands Arrow batches to a `DataSourceArrowWriter`, streaming or not;
+    4.0 has no other class for it.
+    """
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
         if options.settle_with_batch:
@@ -222,7 +226,7 @@ class WarrenStreamWriter(_Sink, DataSourceStreamArrowWriter):
         if found is None:
             raise UnsupportedError(
                 f"this Spark gives no {QUERY_ID} and {BATCH_ID} to its tasks; "
-                "the sink needs them to publish a batch once: use Spark 4.2 or 4.3"
+                "the sink needs them to publish a batch once: use Spark 4.0 to 4.3"
             )
         query, batch = found
         given = self._options

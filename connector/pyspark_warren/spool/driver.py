@@ -70,17 +70,18 @@ class SpoolDriver:
             self._initial = SpoolOffset(self._options.vhost, self._mint(), registered=False)
         return self._initial
 
-    def latest(self, start: SpoolOffset, limit: int | None) -> SpoolOffset:
+    def latest(self, start: SpoolOffset, limit: int | None, alone: bool = False) -> SpoolOffset:
         """Settle up to `start`; return where the next batch ends, `start` when there is none.
 
         limit  maximum number of rows; None: all that is ready
+        alone  the run may have no other batch, so it has what is ready, up to the limit
         """
         self._check_is_ours(start)
         self._compare(start)
         at = {name: start.of(name, self._options.several) for name in self.queues}
-        if limit is None and not self._available_now:
+        if (alone or limit is None) and not self._available_now:
             ends = {
-                name: self.queues[name].everything(each, name in start.queues)
+                name: self.queues[name].everything(each, name in start.queues, *self._share(limit))
                 for name, each in at.items()
             }
             return start if ends == start.queues else start.at(ends)
@@ -177,6 +178,13 @@ class SpoolDriver:
         first.wait(any_has_rows, self._options.poll_interval_ms / 1000)  # they share `_changed`
         for queue in self.queues.values():
             queue.check_link()
+
+    def _share(self, limit: int | None) -> tuple[int, int | None]:
+        """Return the most rows and bytes of each queue in a batch that may be the only one."""
+        if limit is None:
+            return BATCH_MESSAGES_MAX, None
+        count = len(self.queues)
+        return max(1, limit // count), max(1, self._options.max_bytes // count)
 
     def _cut(self, at: Mapping[str, SpoolPosition], rows_max: int) -> dict[str, SpoolPosition]:
         """Divide the limits of a micro-batch among the queues that have rows.

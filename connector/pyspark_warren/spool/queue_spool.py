@@ -137,10 +137,14 @@ class QueueSpool:
         self.check_link()
         return self._giving_up.begins(start.at(start.row, part))
 
-    def everything(self, start: SpoolPosition, known: bool) -> SpoolPosition:
-        """Return the end of a batch with all that is ready: trigger once.
+    def everything(
+        self, start: SpoolPosition, known: bool, rows_max: int, bytes_max: int | None
+    ) -> SpoolPosition:
+        """Return the end of a batch with all that is ready, up to the limits: trigger once.
 
-        known  a checkpoint has `start`; else nothing is acknowledged before the next run
+        known      a checkpoint has `start`; else nothing is acknowledged before the next run
+        bytes_max  None: the trigger has told that there is no limit. Otherwise the run may as well
+                   go on, and does not fail where the broker delivers nothing
         """
         if known:
             self.begin(start)
@@ -157,12 +161,18 @@ class QueueSpool:
             if received_when_all is None:
                 received_when_all = received + counts.ready + counts.unwritten
             # A queue to which others publish steadily may never be empty.
-            return counts.unacknowledged >= most or (
-                received >= received_when_all and counts.end > start.row
+            return (
+                counts.unacknowledged >= most
+                or (received >= received_when_all and counts.end > start.row)
+                or counts.end - start.row >= rows_max
             )
 
-        self._wait_until_empty(lane, enough)
-        return self.cut(start, lane.end, None)
+        try:
+            self._wait_until_empty(lane, enough)
+        except _NothingDeliveredError:
+            if bytes_max is None:
+                raise
+        return self.cut(start, rows_max, bytes_max)
 
     def wait_for_all(self, start: SpoolPosition) -> None:
         """Trigger availableNow: wait for rows beyond `start`, or for the end of the run."""
@@ -327,6 +337,10 @@ class QueueSpool:
         return [(each.position + each.rows, each.size_bytes) for each in before] + reports
 
 
+class _NothingDeliveredError(BrokerUnavailableError):
+    """The queue has messages, and the broker delivers none of them to this receiver."""
+
+
 class _Standstill:
     """How long a run that waits for a queue's end has seen nothing move."""
 
@@ -354,7 +368,7 @@ class _Standstill:
                 "is stopped, or the broker does not answer it; end that process, or raise "
                 "requestTimeout"
             )
-        raise BrokerUnavailableError(
+        raise _NothingDeliveredError(
             f"{self._doing}: the queue has {found.ready} messages ready, and the broker delivers "
             f"none {waited} ({found.consumers} consumers): another one is its single active "
             "consumer or has a higher priority, or the queue is a stream; stop the other one, or "

@@ -48,17 +48,19 @@ class StreamDriver:
         """Return the offset where a query without a checkpoint starts."""
         return StreamOffset(self._options.vhost, self._options.queue, registered=False)
 
-    def latest(self, start: StreamOffset, limit: int | None) -> StreamOffset:
+    def latest(self, start: StreamOffset, limit: int | None, alone: bool = False) -> StreamOffset:
         """Return where the next batch ends, `start` when there is none.
 
         limit  maximum number of offsets; None: all that there is
+        alone  the run may have no other batch, so it has what there is, up to the limit
         """
+        alone = alone or limit is None
         start.check_is_of(self._options.vhost, self._options.queue)
         if not start.registered:
-            return self._begun(start, limit)
+            return self._begun(start, limit, alone)
         self._at = start.at
         first = self._known_place(start.at)
-        if limit is None and not self._available:
+        if alone and not self._available:
             end = self._ends.end_beyond(first)
         elif self._available:
             end = self._available[0]
@@ -111,16 +113,18 @@ class StreamDriver:
 
     # -------------------------------------------------------------- steps
 
-    def _begun(self, start: StreamOffset, limit: int | None) -> StreamOffset:
+    def _begun(self, start: StreamOffset, limit: int | None, alone: bool) -> StreamOffset:
         """Return the first batch's end: an empty batch puts the place into the checkpoint."""
         assert self._options.starting_offset is not None
         empty = self._available == [None] and not self._ends.ready
         at = self._ends.place(self._options.starting_offset, empty)
         self._checked = self._ends.lost
-        if limit is not None:
+        if not alone:
             return start.moved(at)
         end = self._ends.end_beyond(at)
         self._end = end
+        if end is not None and limit is not None:
+            end = min(end, at + self._most(limit))
         return start.moved(at if end is None else max(at, end), at)
 
     def _most(self, limit: int) -> int:

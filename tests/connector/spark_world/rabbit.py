@@ -17,6 +17,7 @@ from pyspark_warren.datasource import detect
 from pyspark_warren.spool.driver import SpoolStreamReader
 from spark_world.runs import Runs
 from spark_world.sources import (
+    NOWHERE,
     DyingBehindTheOffsetLog,
     DyingSource,
     maybe_kill_driver,
@@ -38,10 +39,11 @@ class DyingSpoolReader(DyingBehindTheOffsetLog, SpoolStreamReader):
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
         """Before settling what is committed; after the end is known, before the offset log."""
-        if rows_until(start):
+        known = start or self._at or NOWHERE
+        if rows_until(known):
             maybe_kill_driver("before_settle")
         end = super().latestOffset(start, limit)
-        if rows_until(end) > rows_until(start):
+        if rows_until(end) > rows_until(known):
             maybe_kill_driver("after_latest")
         return end
 
