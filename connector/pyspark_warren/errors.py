@@ -141,6 +141,12 @@ class UnsupportedError(WarrenSparkError):
     condition = "WARREN_UNSUPPORTED"
 
 
+class VersionsError(WarrenSparkError):
+    """Driver and executors have different versions of the connector."""
+
+    condition = "WARREN_VERSIONS"
+
+
 class SpoolError(WarrenSparkError):
     """The spool cannot be read or written, or holds what is not its own."""
 

@@ -35,6 +35,7 @@ from pyspark_warren.spark_line import (
     utc_schema,
 )
 from pyspark_warren.surroundings import Renewer, Surroundings, before_termination
+from pyspark_warren.versions import OfOneVersion
 
 log = logging.getLogger("pyspark_warren")
 
@@ -55,7 +56,7 @@ class TaskPartition(InputPartition):
         self.work = work
 
 
-class QueryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query's source.
 
     One exists in the query's driver-side process, where `_begin` makes its driver, which holds

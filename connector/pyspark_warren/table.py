@@ -20,6 +20,7 @@ from pyspark_warren.rows.columns import STATE_COLUMNS
 from pyspark_warren.rows.decode import ARROW_TYPES
 from pyspark_warren.rows.predicates import INDEX, STATE, Predicates, pushed
 from pyspark_warren.source import TaskPartition, arrow_schema
+from pyspark_warren.versions import OfOneVersion
 from warren.admin import Queue
 from warren.errors import Conflict
 from warren.views import EVERYTHING
@@ -37,7 +38,7 @@ _COUNTS: Final = {
 NOTHING: Final = ViewPiece(0, 0)
 
 
-class WarrenBatchReader(DataSourceReader):
+class WarrenBatchReader(OfOneVersion, DataSourceReader):
     """The source of `spark.read`: looks at a queue without a change.
 
     A message keeps its position for as long as it is in the queue, whatever state it is in, and

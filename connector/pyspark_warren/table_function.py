@@ -25,6 +25,7 @@ from pyspark_warren.options.reading import PUSH_NOTHING
 from pyspark_warren.rows.columns import COLUMNS, HEADERS_TEXT_DDL, STATE_COLUMNS
 from pyspark_warren.rows.decode import ARROW_TYPES, HEADERS_TEXT
 from pyspark_warren.rows.rows import check_columns
+from pyspark_warren.versions import OfOneVersion
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,7 @@ _TYPES: Final = {
 
 
 @dataclass
-class QueueTable(AnalyzeResult):
+class QueueTable(OfOneVersion, AnalyzeResult):
     """What the analysis of a call found: Spark hands it to the task that reads.
 
     options  of the data source, as texts

@@ -38,6 +38,7 @@ from pyspark_warren.sink.checkpoint import (
 from pyspark_warren.sink.identity import last_batch, note_identity, refuse_other_sinks
 from pyspark_warren.sink.writer import Attempt, WrittenPart, write_direct, write_staged
 from pyspark_warren.surroundings import BATCH_ID, QUERY_ID, streaming_batch
+from pyspark_warren.versions import OfOneVersion
 from warren.errors import BatchConflict
 from warren.stages import SettledClaim, SinkDriver
 
@@ -96,7 +97,7 @@ class Written(WriterCommitMessage):
     part: WrittenPart
 
 
-class _Sink:
+class _Sink(OfOneVersion):
     """The base of both writers: write a partition, publish the winners, drop the rest."""
 
     def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:

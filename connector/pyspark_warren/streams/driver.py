@@ -23,6 +23,7 @@ from pyspark_warren.source import QueryStreamReader, TaskPartition, arrow_schema
 from pyspark_warren.streams.ends import StreamEnds
 from pyspark_warren.streams.offset import OffsetSlice, StreamOffset, offset_slices
 from pyspark_warren.streams.read import read_offsets
+from pyspark_warren.versions import OfOneVersion
 
 log = logging.getLogger("pyspark_warren")
 
@@ -193,7 +194,7 @@ class OffsetStreamReader(QueryStreamReader):
         return StreamDriver(self._options)
 
 
-class OffsetBatchReader(DataSourceReader):
+class OffsetBatchReader(OfOneVersion, DataSourceReader):
     """The source of `spark.read` over a part of a stream."""
 
     def __init__(self, options: Options, schema: StructType) -> None:

@@ -2,6 +2,7 @@
 
     python3 build.py crashes                                  300 runs over the whole matrix
     python3 build.py crashes --broker warren --fault driver --sink queue --runs 20 --seed 7
+    python3 build.py crashes --spark 4.0.5 --broker warren      with another PySpark from PyPI
 
 A run is one query on queues of its own. The matrix: brokers (a Warren cluster of three nodes, the
 system's RabbitMQ, RabbitMQ 4 in the chroot that `build.py bench` makes) x faults x sinks. At its
@@ -13,6 +14,7 @@ draws the same run again.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
 import sys
@@ -25,8 +27,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyspark
+from sparks import venvs
+
 from bench import rabbitmq
 from connector.amqp.rabbitmq import OneRabbitMQ
+from pyspark_warren.spark_line import TELLS_START
 from spark_world.crash_faults import FAULTS, Scene
 from spark_world.crash_world import SINKS, CrashWorld
 from spark_world.rabbit import RabbitWorld
@@ -102,7 +108,8 @@ class Cell:
     def command(self, seed: int) -> str:
         """Return what draws that run again."""
         return (
-            f"python3 build.py crashes --broker {self.broker} --fault {self.fault} "
+            f"python3 build.py crashes --spark {pyspark.__version__} --broker {self.broker} "
+            f"--fault {self.fault} "
             f"--sink {self.sink} --runs 1 --seed {seed}"
         )
 
@@ -158,7 +165,8 @@ def one_run(
     raises AssertionError: a query did not end as it must, or what arrived is not what was sent
     """
     rng = random.Random(f"{cell} {seed}")
-    world = CrashWorld(broker.world(directory), cell.sink)
+    endless = not TELLS_START and rng.random() < 0.5  # they have one batch in a run otherwise
+    world = CrashWorld(broker.world(directory), cell.sink, endless)
     done = FAULTS[cell.fault](Scene(world, broker, rng, seed))
     world.finish()
     lost, doubled = world.check()
@@ -181,7 +189,8 @@ def cells(options: argparse.Namespace) -> list[Cell]:
 
 def table(results: dict[Cell, Counts]) -> None:
     """Print what each cell gave."""
-    print(f"\n{'broker':16} {'fault':11} {'sink':8} rows of all runs")
+    print(f"\nPySpark {pyspark.__version__}")
+    print(f"{'broker':16} {'fault':11} {'sink':8} rows of all runs")
     for cell in sorted(results, key=lambda each: (each.broker, each.fault, each.sink)):
         print(f"{cell.broker:16} {cell.fault:11} {cell.sink:8} {results[cell]}")
     every = results.values()
@@ -199,6 +208,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=RUNS, help="in all, spread over the cells")
     parser.add_argument("--minutes", type=float, help="begin no run after that time")
     parser.add_argument("--seed", type=int, default=1, help="of each cell's first run")
+    parser.add_argument("--spark", default=pyspark.__version__, help="version of PySpark")
     parser.add_argument("--broker", choices=BROKERS)
     parser.add_argument("--fault", choices=tuple(FAULTS))
     parser.add_argument("--sink", choices=SINKS)
@@ -217,6 +227,9 @@ def parsed() -> argparse.Namespace:
 def main() -> int:
     """Run the matrix; the exit code is 1 if a run failed."""
     options = parsed()
+    if options.spark != pyspark.__version__:
+        python = str(venvs.beside(options.spark))
+        os.execv(python, [python, "-m", "spark_world.crash", *sys.argv[1:]])
     chosen = cells(options)
     results: dict[Cell, Counts] = defaultdict(Counts)
     began = time.monotonic()

@@ -29,12 +29,14 @@ FINISH_RUNS_MAX = 10
 class CrashWorld:
     """A query from a queue into one kind of sink.
 
-    runs    the query, its source queue and its broker
-    bodies  what was published
+    runs     the query, its source queue and its broker
+    bodies   what was published
+    endless  each run goes on until the source has nothing; otherwise it is availableNow
     """
 
-    def __init__(self, runs: RealWorld | RabbitWorld, sink: str) -> None:
+    def __init__(self, runs: RealWorld | RabbitWorld, sink: str, endless: bool) -> None:
         self.runs, self.sink = runs, sink
+        runs.where["endless"] = endless
         self.of_warren = isinstance(runs, RealWorld)
         self.bodies: list[bytes] = []
         runs.where.setdefault("source", {})["maxMessagesPerTrigger"] = str(BATCH)

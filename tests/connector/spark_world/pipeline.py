@@ -20,10 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.types import BinaryType
 
+from pyspark_warren.spark_line import TELLS_START
 from spark_world.rabbit import RabbitDyingSource
 from spark_world.sources import DyingSource, RealDyingSource, maybe_kill_driver
 
 QUERY_S_MAX = 400
+ENDLESS = {"processingTime": "0 seconds"}
+IDLE_POLLS = 20
 STARTS_MAX = 10
 BUSY = "Python worker failed to connect back"
 """Spark's, when a Python process has not started within ten seconds: on a very busy machine."""
@@ -109,7 +112,7 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
         writer = rows.select("body", "priority").writeStream.format(name).options(**out)
     return (
         writer.option("checkpointLocation", plan["checkpoint"])
-        .trigger(**plan.get("trigger", {"availableNow": True}))
+        .trigger(**plan.get("trigger", ENDLESS if plan.get("endless") else {"availableNow": True}))
         .start()
     )
 
@@ -126,14 +129,24 @@ def run(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_once(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
-    query = start(spark, plan)
-    if "until" in plan:
-        wait_until_read(spark, query, plan["until"])
-        query.stop()
-    else:
-        within_s = plan.get("within_s", QUERY_S_MAX)
-        assert query.awaitTermination(within_s), f"not ended: {query.status}"
-    progress = [json.loads(each.json) for each in query.recentProgress]
+    progress: list[Any] = []
+    more = True
+    while more:
+        query = start(spark, plan)
+        if "until" in plan:
+            wait_until_read(spark, query, plan["until"])
+            query.stop()
+        elif plan.get("endless"):
+            wait_until_idle(query)
+            query.stop()
+        else:
+            within_s = plan.get("within_s", QUERY_S_MAX)
+            assert query.awaitTermination(within_s), f"not ended: {query.status}"
+        found = [json.loads(each.json) for each in query.recentProgress]
+        progress += found
+        # Spark 4.0 and 4.1 make one batch of availableNow.
+        ends = TELLS_START or plan.keys() & {"until", "endless", "trigger"}
+        more = not ends and any(each["numInputRows"] for each in found)
     return {
         "batches": [
             {"rows": each["numInputRows"], "backlog": each["sources"][0]["latestOffset"]}
@@ -184,6 +197,21 @@ def wait_until_read(spark: SparkSession, query: Any, count: int) -> None:
             return
         time.sleep(0.05)
     raise TimeoutError(f"{count} rows not read in time: {query.lastProgress}")
+
+
+def wait_until_idle(query: Any) -> None:
+    """Until the source has had nothing for about two seconds, or the query failed."""
+    import time
+
+    polls, deadline = 0, time.monotonic() + QUERY_S_MAX
+    while polls < IDLE_POLLS:
+        if query.exception() is not None:
+            raise RuntimeError(str(query.exception()))
+        assert time.monotonic() < deadline, f"not idle: {query.status}"
+        status = query.status
+        asks = status["message"].startswith(("Waiting for data", "Getting offsets"))
+        polls = polls + 1 if asks and not status["isDataAvailable"] else 0
+        time.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools import console, wheels
+from tools import console, environment, wheels
 from tools.environment import LOGS, ROOT, STATE
 
 PLACE = STATE / "sparks"
@@ -69,6 +69,24 @@ def session(version: str, *more: str) -> Path:
     _pip(f"PySpark {version}", python, "install", f"pyspark=={version}", *more)
     _install_connector(f"PySpark {version}: the connector from wheels", python)
     return place
+
+
+def beside(version: str) -> Path:
+    """Return the interpreter of an environment with that PySpark, and all else of this one.
+
+    It is made once.
+    """
+    place = PLACE / f"beside-{version}"
+    python = place / "bin" / "python"
+    (packages,) = (path for path in sys.path if path.endswith("site-packages"))
+    if not (place / "made").exists():
+        _, made = _fresh(place.name)
+        _pip(f"PySpark {version}", made, "install", f"pyspark=={version}")
+        (own,) = place.glob("lib/python3*/site-packages")
+        paths = [packages, *(str(ROOT / each) for each in environment.SOURCES)]
+        (own / "beside.pth").write_text("\n".join(paths), encoding="utf-8")
+        (place / "made").touch()
+    return python
 
 
 def client(version: str) -> Path:
