@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -129,7 +130,8 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         with named_conditions(self._doing):
             driver = self._run()
             rows_max: int | None = self._options.max_messages
-            alone = isinstance(limit, ReadAllAvailable) if start is not None else not self._asked
+            untold = start is None
+            alone = not self._asked if untold else isinstance(limit, ReadAllAvailable)
             if isinstance(limit, ReadAllAvailable):
                 rows_max = None
             elif isinstance(limit, ReadMaxRows):
@@ -139,6 +141,8 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
             offset = self._offsets.from_dict(start)
             end = driver.latest(offset, rows_max, alone)
         self._called()
+        if untold and alone:
+            self._tell_what_is_left(0 if offset.registered else self._options.max_messages)
         self._asked = True
         self._answers = int(end != offset)
         self._at = start if end == offset else dict(end.to_dict())
@@ -201,6 +205,22 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         yield from self._rows(partition.work)
 
     # -------------------------------------------------------------- of a kind of source
+
+    def _tell_what_is_left(self, planned: int) -> None:
+        """Log what a run with one batch leaves to the next one.
+
+        planned  most messages that the batch will take when it is planned
+        """
+        left = (self.reportLatestOffset() or {}).get("messages_ready", 0) - planned
+        if left > 0:
+            log.warning(
+                "%s: %d messages are ready beyond the first micro-batch, and Spark %s makes no "
+                "other one with the triggers availableNow and once: raise maxMessagesPerTrigger "
+                "and maxBytesPerTrigger, or run the query again",
+                self._doing,
+                left,
+                pyspark.__version__,
+            )
 
     def _check_order(self, last: dict[str, Any]) -> None:
         """Note where a run continues; raises UnsupportedError where it was asked before that."""

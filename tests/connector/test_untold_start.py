@@ -107,6 +107,20 @@ def test_the_first_batch_has_rows_and_the_reader_that_the_initial_offset_names()
     assert query.settled() == 0
 
 
+def test_a_run_says_what_one_batch_leaves(caplog: pytest.LogCaptureFixture) -> None:
+    query = queue_with(*"123456789")
+    query.batch()
+    assert "5 messages are ready beyond the first micro-batch" in caplog.text
+    query.started()
+    query.batch()
+    assert "1 messages are ready beyond the first micro-batch" in caplog.text
+    caplog.clear()
+    query.batch()
+    query.started()
+    query.run.latestOffset()
+    assert caplog.text == ""
+
+
 def test_a_batch_is_settled_when_the_next_one_is_asked_for() -> None:
     query = queue_with(*"123456")
     query.batch()

@@ -177,10 +177,12 @@ class Query:
     def run(self, most: int | None, trigger: str = "available") -> None:
         """Run the query as a new driver would until it has no more to read.
 
-        most  maxMessagesPerTrigger
+        most     maxMessagesPerTrigger
+        trigger  untold: a Spark that does not tell it, and whose run may have one batch
         """
         self.stop()
         self.driver = made = self._made()
+        alone = trigger == "untold"
         if trigger == "available":
             made.prepare_available_now()
         if self.offsets and self.commits < len(self.offsets):
@@ -188,7 +190,8 @@ class Query:
         start = self.offsets[-1][1] if self.offsets else made.initial()
         self._pass("initial")
         while True:
-            end = made.latest(start, None if trigger == "once" else most)
+            end = made.latest(start, None if trigger == "once" else most, alone)
+            alone = False
             self._pass("latest")
             if end == start:
                 return

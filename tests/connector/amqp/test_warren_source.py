@@ -41,3 +41,20 @@ def test_drivers_that_die_anywhere(cluster: LocalCluster, tmp_path: Path, mode: 
             queue.publish(rng.randint(1, 150))
             run_until_it_dies(query, rng, 60, "available")
         query.finish(60)
+
+
+def test_one_batch_of_a_run_has_what_is_ready_and_drivers_die(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    """Spark 4.0 and 4.1 tell no trigger: the first call of a run is answered as if it were all."""
+    rng = random.Random(4)
+    queue = Queue(OneWarren(cluster.hosts), ids=True)
+    with Query(queue, tmp_path, ackMode="commit", maxBytesPerTrigger="1m") as query:
+        queue.publish(100)
+        query.dies("offset_log", 0, 60, "untold")
+        query.run(60, "untold")
+        assert len(query.sink[0]) == 60
+        for _ in range(3):
+            queue.publish(rng.randint(1, 150))
+            run_until_it_dies(query, rng, 60, "untold")
+        query.finish(60)
