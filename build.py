@@ -174,7 +174,7 @@ def specification(options: argparse.Namespace) -> int:
 
 
 def crashes(options: argparse.Namespace) -> int:
-    """Run Spark on real brokers under kills and cuts: --runs N --seed S --broker --fault --sink."""
+    """Run Spark on real brokers under kills: --runs N --spark VERSION --broker --fault --sink."""
     prepare()
     env = spark_archive.spark_environment(make=True)
     return run_module("spark_world.crash", options, env, "tests/connector", "tests", ".")
@@ -223,7 +223,7 @@ def release(options: argparse.Namespace) -> int:
 
 
 def sparks(options: argparse.Namespace) -> int:
-    """Run Spark with the built wheel: two releases, standalone, Spark Connect; name some or all."""
+    """Run Spark 4.0 to 4.3 with the built wheel, standalone, Spark Connect; name some or all."""
     prepare()
     if wheels.run(["--only", wheels.here(), "--no-try"]) != 0:
         return 1

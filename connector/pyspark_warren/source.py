@@ -75,9 +75,9 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
     So the end of the batch that was returned or planned last is the start of the next one.
 
     Spark's wrapper of the trigger availableNow, which is off by default, asks twice before a batch
-    is planned, and before 1. The first is answered with the same end, and nothing is settled: a
-    batch whose plan needs no row of the source (a join with nothing) is committed unplanned, too,
-    so what is asked a third time is the next one. The second is refused.
+    is planned, and before 1. The first is answered with the same end, and nothing is settled. A
+    batch that needs no row of the source (a join with nothing) is committed unplanned, too, so what
+    is asked a third time is the next one. The second is refused.
     Replayed by tests/connector/test_untold_start.py
 
     _offsets  the class of its offsets

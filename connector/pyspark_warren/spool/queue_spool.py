@@ -144,7 +144,7 @@ class QueueSpool:
 
         known      a checkpoint has `start`; else nothing is acknowledged before the next run
         bytes_max  None: the trigger has told that there is no limit. Otherwise the run may as well
-                   go on, and does not fail where the broker delivers nothing
+                   continue, and does not fail where the broker delivers nothing
         """
         if known:
             self.begin(start)

@@ -178,7 +178,7 @@ class Query:
         """Run the query as a new driver would until it has no more to read.
 
         most     maxMessagesPerTrigger
-        trigger  untold: a Spark that does not tell it, and whose run may have one batch
+        trigger  untold: a Spark that does not tell it, and which may have one batch in a run
         """
         self.stop()
         self.driver = made = self._made()

@@ -37,6 +37,7 @@ from spark_world.crash_faults import FAULTS, Scene
 from spark_world.crash_world import SINKS, CrashWorld
 from spark_world.rabbit import RabbitWorld
 from spark_world.runs import DRIVER, RealWorld
+from spark_world.warm_python import warm
 from warren.local import LocalCluster
 
 RUNS = 300
@@ -209,6 +210,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="begin no run after that time")
     parser.add_argument("--seed", type=int, default=1, help="of each cell's first run")
     parser.add_argument("--spark", default=pyspark.__version__, help="version of PySpark")
+    parser.add_argument(
+        "--warm", action="store_true", help="Spark's Python processes begin as copies of one"
+    )
     parser.add_argument("--broker", choices=BROKERS)
     parser.add_argument("--fault", choices=tuple(FAULTS))
     parser.add_argument("--sink", choices=SINKS)
@@ -235,6 +239,9 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="warren-crash-") as name, ExitStack() as stack:
         stack.callback(table, results)
+        if options.warm:
+            stack.enter_context(warm())
+        stack.callback(DRIVER.close)
         brokers = Brokers(Path(name), stack)
         for number in range(options.runs):
             if options.minutes is not None and time.monotonic() - began > 60 * options.minutes:

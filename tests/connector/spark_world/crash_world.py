@@ -31,7 +31,7 @@ class CrashWorld:
 
     runs     the query, its source queue and its broker
     bodies   what was published
-    endless  each run goes on until the source has nothing; otherwise it is availableNow
+    endless  each run continues until the source has nothing; otherwise it is availableNow
     """
 
     def __init__(self, runs: RealWorld | RabbitWorld, sink: str, endless: bool) -> None:

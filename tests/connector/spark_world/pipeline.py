@@ -145,7 +145,7 @@ def _run_once(spark: SparkSession, plan: dict[str, Any]) -> dict[str, Any]:
         found = [json.loads(each.json) for each in query.recentProgress]
         progress += found
         # Spark 4.0 and 4.1 make one batch of availableNow.
-        ends = TELLS_START or plan.keys() & {"until", "endless", "trigger"}
+        ends = TELLS_START or plan.get("endless") or plan.keys() & {"until", "trigger"}
         more = not ends and any(each["numInputRows"] for each in found)
     return {
         "batches": [

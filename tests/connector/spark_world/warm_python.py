@@ -7,8 +7,8 @@ start, whatever else the machine does.
 
 Here Spark's interpreter is a launcher, which hands its arguments, environment and descriptors to a
 template. That forks; the launcher stays, as the process that Spark knows, until the copy ends. Only
-the test suite uses it: the sessions of README and examples, and the other verbs of `build.py`,
-start their workers as a user's do.
+the test suite uses it, and `build.py crashes --warm`: the sessions of README and examples, and the
+other verbs of `build.py`, start their workers as a user's do.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ IMPORTED = (
     "spark_world.rabbit",
     "spark_world.sources",
 )
+FROM_4_1 = ("pyspark.sql.worker.data_source_pushdown_filters",)
+"""What Spark 4.0 does not have."""
 READY = b"ready\n"
 LAUNCHER = """\
 #!{python} -SE
@@ -295,7 +297,8 @@ def run() -> None:
     paths = set(os.environ["PYTHONPATH"].split(os.pathsep))
     base = [path for path in sys.path if path not in paths]
     for name in IMPORTED:
-        importlib.import_module(name)
+        if name not in FROM_4_1 or importlib.util.find_spec(name):
+            importlib.import_module(name)
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would copy one thread of several"
     gc.collect()
     gc.freeze()

@@ -170,7 +170,7 @@ def standalone(version: str, java_home: str, directory: Path) -> Iterator[Place]
 
 
 @contextmanager
-def connect(version: str, java_home: str, directory: Path, client_version: str) -> Iterator[Place]:
+def connect(version: str, client_version: str, java_home: str, directory: Path) -> Iterator[Place]:
     """A Spark Connect server, and a client without a JVM and without Warren."""
     venv, client = venvs.session(version, "pyspark[connect]"), venvs.client(client_version)
     port = free_ports(1)

@@ -1,7 +1,7 @@
 """The wheel of Warren wherever Spark runs: exactly once from queue to queue, with kills.
 
     python3 build.py sparks
-    python3 build.py sparks standalone connect
+    python3 build.py sparks 4.0.5 standalone connect-4.1.4
 
 For each deployment: numbered messages in a queue of a three-node cluster, a streaming query into
 another queue, and a kill when a third of the messages is there: of the driver, of an executor, of
@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from spark_world.runs import POLL_S, RUN_S_MAX, RealWorld
@@ -27,17 +28,23 @@ from sparks import job, places, venvs
 from sparks.places import Place, Process
 from warren.local import LocalCluster
 
-LATEST, BEFORE = "4.3.0", "4.2.1"
-CLIENT = "4.2.0"
-"""The latest pyspark-client on PyPI."""
+SPARKS = {"4.0.5": "4.0.4", "4.1.4": "4.1.3", "4.2.1": "4.2.0", "4.3.0": "4.2.0"}
+"""PySpark's versions, and the latest pyspark-client on PyPI for each."""
+LATEST = "4.3.0"
 MESSAGES, BATCH = 4_000, 250
 
-PLACES: dict[str, Callable[[str, Path], AbstractContextManager[Place]]] = {
-    BEFORE: lambda java, directory: places.local(BEFORE, java, directory),
-    LATEST: lambda java, directory: places.local(LATEST, java, directory),
-    "standalone": lambda java, directory: places.standalone(LATEST, java, directory),
-    "connect": lambda java, directory: places.connect(LATEST, java, directory, CLIENT),
-}
+
+def _places() -> dict[str, Callable[[str, Path], AbstractContextManager[Place]]]:
+    """Return what makes each deployment, by its name on the command line."""
+    made: dict[str, Callable[[str, Path], AbstractContextManager[Place]]] = {}
+    for version, client in SPARKS.items():
+        made[version] = partial(places.local, version)
+        made[f"connect-{version}"] = partial(places.connect, version, client)
+    made["standalone"] = partial(places.standalone, LATEST)
+    return made
+
+
+PLACES = _places()
 
 
 class Query:
@@ -124,8 +131,8 @@ def one_place(name: str, cluster: LocalCluster, directory: Path) -> str:
         done.append(kill_driver(query))
         seconds = time.monotonic() - began
         return (
-            f"{place.name}: {len(query.bodies):,} messages, {', '.join(done)}: "
-            f"lost 0, doubled 0, {seconds:.0f} s"
+            f"| {place.name} | {', then '.join(done)} | {len(query.bodies):,} | 0 | 0 | "
+            f"{seconds:.0f} |"
         )
 
 
@@ -140,6 +147,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="warren-sparks-") as top:
         venvs.make_wheels()
         with LocalCluster(nodes=3) as cluster:
+            print("| where | killed | messages | lost | doubled | seconds |", flush=True)
             for name in wanted:
                 directory = Path(top) / name
                 directory.mkdir()
