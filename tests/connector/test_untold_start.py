@@ -99,7 +99,7 @@ def queue_with(*bodies: str) -> Query:
     return query
 
 
-def test_the_first_batch_has_rows_and_the_reader_that_the_initial_offset_names() -> None:
+def test_the_first_batch_has_rows_within_the_limit() -> None:
     query = queue_with(*"123456")
     first = query.batch()
     assert query.run.initialOffset()["reader"] == query.ends[0]["reader"]
@@ -121,7 +121,7 @@ def test_a_run_says_what_one_batch_leaves(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.text == ""
 
 
-def test_a_batch_is_settled_when_the_next_one_is_asked_for() -> None:
+def test_a_batch_is_settled_at_the_next_call() -> None:
     query = queue_with(*"123456")
     query.batch()
     assert query.settled() == 0
@@ -131,7 +131,7 @@ def test_a_batch_is_settled_when_the_next_one_is_asked_for() -> None:
     assert query.settled() == 6
 
 
-def test_an_unfinished_batch_is_not_settled_by_the_call_that_tells_where_the_run_begins() -> None:
+def test_an_unfinished_batch_is_read_before_it_is_settled() -> None:
     query = queue_with(*"123456")
     query.batch()
     query.logged()
@@ -145,7 +145,7 @@ def test_an_unfinished_batch_is_not_settled_by_the_call_that_tells_where_the_run
     assert query.settled() == 6
 
 
-def test_an_unfinished_first_batch_is_read_again_from_another_initial_offset() -> None:
+def test_a_first_batch_is_read_again_from_another_offset() -> None:
     query = queue_with(*"123456")
     query.logged()
     unfinished = query.read()
@@ -156,7 +156,7 @@ def test_an_unfinished_first_batch_is_read_again_from_another_initial_offset() -
     assert query.settled() == MOST
 
 
-def test_a_first_batch_that_was_logged_and_not_planned_is_limited_all_the_same() -> None:
+def test_a_first_batch_planned_by_another_run_is_limited() -> None:
     query = queue_with(*"123456")
     query.logged()
     query.started()
@@ -185,7 +185,7 @@ def test_a_claim_that_no_log_has_is_the_next_runs() -> None:
     assert sorted(query.rows + query.read()) == list("12345678")
 
 
-def test_a_source_without_rows_in_a_batch_of_a_union_is_not_planned() -> None:
+def test_an_idle_source_of_a_union_is_not_planned() -> None:
     query = queue_with(*"12")
     query.batch()
     for _ in range(3):  # the other source has rows: an offset log each time, and a commit
@@ -197,7 +197,7 @@ def test_a_source_without_rows_in_a_batch_of_a_union_is_not_planned() -> None:
     assert query.batch() == ["3"]
 
 
-def test_what_is_asked_again_before_it_is_planned_was_settled() -> None:
+def test_what_was_asked_twice_before_it_was_planned() -> None:
     """Spark's wrapper of the trigger availableNow asks twice."""
     query = queue_with(*"123456")
     query.batch()
@@ -207,7 +207,7 @@ def test_what_is_asked_again_before_it_is_planned_was_settled() -> None:
     assert (query.settled(), sorted(query.rows + query.read())) == (MOST, list("123456"))
 
 
-def test_a_batch_that_needs_no_row_of_the_source_is_committed_without_a_plan() -> None:
+def test_a_batch_that_is_committed_without_a_plan() -> None:
     """A join with an empty table: the plan has no scan left."""
     query = queue_with(*"123456")
     query.logged()
@@ -218,7 +218,7 @@ def test_a_batch_that_needs_no_row_of_the_source_is_committed_without_a_plan() -
     assert query.run.latestOffset() != query.ends[-1]
 
 
-def test_a_run_that_is_asked_before_it_is_told_where_it_begins_is_refused() -> None:
+def test_a_run_asked_before_it_is_told_is_refused() -> None:
     query = queue_with(*"123456")
     query.batch()
     client: Any = FakeClient.local(query.broker)
@@ -246,7 +246,7 @@ def test_several_queues_share_the_first_batch(given: dict[str, str]) -> None:
     assert (query.settled("a"), query.settled("b")) == (6, 1)
 
 
-def test_a_first_batch_of_an_empty_queue_is_followed_by_one_with_rows() -> None:
+def test_a_first_batch_of_an_empty_queue() -> None:
     query = queue_with()
     assert query.batch() == []
     query.publish("1")

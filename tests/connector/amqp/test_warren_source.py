@@ -43,9 +43,7 @@ def test_drivers_that_die_anywhere(cluster: LocalCluster, tmp_path: Path, mode: 
         query.finish(60)
 
 
-def test_one_batch_of_a_run_has_what_is_ready_and_drivers_die(
-    cluster: LocalCluster, tmp_path: Path
-) -> None:
+def test_drivers_with_one_batch_die_anywhere(cluster: LocalCluster, tmp_path: Path) -> None:
     """Spark 4.0 and 4.1 tell no trigger: the first call of a run is answered as if it were all."""
     rng = random.Random(4)
     queue = Queue(OneWarren(cluster.hosts), ids=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from connector.amqp.relay import Relay
-from spark_world.crash_world import BATCH, CrashWorld
+from spark_world.crash_world import BATCH, SOURCE_STEPS, CrashWorld
 from spark_world.runs import DRIVER, ended, resume
 
 CUTS = 3
@@ -69,6 +69,24 @@ def driver(scene: Scene) -> str:
     if world.of_warren and world.sink == "queue" and rng.random() < 0.4:
         return overtaken(world, step)
     return dies(world, step)
+
+
+def python(scene: Scene) -> str:
+    """The Python process that Spark calls at a step is killed: the query fails, its JVM lives.
+
+    The logs are as after a driver that died there, and the next run takes seconds.
+    """
+    world = scene.world
+    kinds = SOURCE_STEPS["warren" if world.of_warren else "rabbitmq"]
+    steps = kinds if world.sink == "foreach" else world.steps  # there the process is the driver's
+    step = steps[scene.number % len(steps)]
+    publish(scene)
+    world.wait_until_free()
+    DRIVER.kill_plan.write_text(f"{step} 1 python")
+    answer = DRIVER.attempt(world.runs.plan({}))
+    DRIVER.kill_plan.with_name("kill.done").unlink()
+    assert "failed" in answer, (step, answer)
+    return f"python dies {step}"
 
 
 def dies(world: CrashWorld, step: str, **plan: object) -> str:
@@ -215,6 +233,7 @@ def options(scene: Scene) -> str:
 
 FAULTS: dict[str, Callable[[Scene], str]] = {
     "driver": driver,
+    "python": python,
     "executor": executor,
     "receiver": receiver,
     "node": node,

@@ -3,7 +3,7 @@
 `WARREN_TEST_KILL` names a file. When it says `point number action`, the number-th arrival at that
 point kills the JVM whose pid the file `<that>.jvm` holds (or, for points of a task, this very
 process), and the file is gone. With the action `stop` the JVM and this process are frozen instead,
-and `<that>.stopped` has their numbers.
+and `<that>.stopped` has their numbers; with the action `python` this process alone is killed.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ def maybe_kill_driver(point: str) -> None:
     action = arrive(point)
     if not action:
         return
+    if action == "python":
+        os.kill(os.getpid(), signal.SIGKILL)
     plan = os.environ["WARREN_TEST_KILL"]
     jvm = int(Path(plan + ".jvm").read_text())
     if action == "stop":
