@@ -68,9 +68,19 @@ class WarrenNodes:
         self.cluster.kill(which)
         return lambda: (self.cluster.start(which), None)[1]
 
-    def world(self, directory: Path) -> RealWorld:
+    def world(self, directory: Path) -> RealWorld | RabbitWorld:
         """Return two queues of their own."""
         return RealWorld(self.cluster, directory)
+
+
+class WarrenAsAmqp(WarrenNodes):
+    """The same cluster, read as any AMQP broker is: with a spool. Its sink is Warren's."""
+
+    name = "warren-amqp"
+
+    def world(self, directory: Path) -> RabbitWorld:
+        """Return queues of their own."""
+        return RabbitWorld(self.cluster.hosts.split(",")[0], directory, broker="amqp")
 
 
 class RabbitNode:
@@ -117,7 +127,7 @@ class Cell:
 
 def exact(cell: Cell) -> bool:
     """Return whether the sink promises each row once."""
-    return cell.broker == "warren" or cell.sink != "queue"
+    return cell.broker.startswith("warren") or cell.sink != "queue"
 
 
 @dataclass
@@ -145,9 +155,9 @@ class Brokers:
     def get(self, name: str) -> WarrenNodes | RabbitNode:
         """Return the broker of that name, started."""
         if name not in self.made:
-            if name == "warren":
-                cluster = self.stack.enter_context(LocalCluster(3, self.place / "cluster"))
-                self.made[name] = WarrenNodes(cluster)
+            if name.startswith("warren"):
+                cluster = self.stack.enter_context(LocalCluster(3, self.place / name))
+                self.made[name] = (WarrenNodes if name == "warren" else WarrenAsAmqp)(cluster)
             else:
                 root = SYSTEM if name == "rabbitmq-system" else rabbitmq.find([])
                 node = self.stack.enter_context(OneRabbitMQ(root=root))
@@ -155,7 +165,9 @@ class Brokers:
         return self.made[name]
 
 
-BROKERS = ("warren", "rabbitmq-system", "rabbitmq-4")
+FAULTS_OF_SINK = ("driver", "python", "executor", "node", "connection")
+"""What is done to a query that reads files."""
+BROKERS = ("warren", "warren-amqp", "rabbitmq-system", "rabbitmq-4")
 
 
 def one_run(
@@ -175,7 +187,7 @@ def one_run(
 
 
 def cells(options: argparse.Namespace) -> list[Cell]:
-    """Return the fields that the options leave; only a RabbitMQ has receivers."""
+    """Return the fields that the options leave; a RabbitMQ has receivers, and no exact sink."""
     return [
         Cell(broker, fault, sink)
         for fault in FAULTS
@@ -185,6 +197,7 @@ def cells(options: argparse.Namespace) -> list[Cell]:
         if options.fault in (None, fault)
         if options.sink in (None, sink)
         if (broker, fault) != ("warren", "receiver")
+        if sink != "files" or (broker == "warren" and fault in FAULTS_OF_SINK)
     ]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from connector.amqp.relay import Relay
-from spark_world.crash_world import BATCH, SOURCE_STEPS, CrashWorld
+from spark_world.crash_world import BATCH, TO_QUEUE, CrashWorld
 from spark_world.runs import DRIVER, ended, resume
 
 CUTS = 3
@@ -66,7 +66,7 @@ def driver(scene: Scene) -> str:
     world, rng = scene.world, scene.rng
     step = world.steps[scene.number % len(world.steps)]
     publish(scene)
-    if world.of_warren and world.sink == "queue" and rng.random() < 0.4:
+    if world.of_warren and world.sink in TO_QUEUE and rng.random() < 0.4:
         return overtaken(world, step)
     return dies(world, step)
 
@@ -77,8 +77,8 @@ def python(scene: Scene) -> str:
     The logs are as after a driver that died there, and the next run takes seconds.
     """
     world = scene.world
-    kinds = SOURCE_STEPS["warren" if world.of_warren else "rabbitmq"]
-    steps = kinds if world.sink == "foreach" else world.steps  # there the process is the driver's
+    foreach = world.sink == "foreach"  # which is called in the driver's process
+    steps = world.source_steps if foreach else world.steps
     step = steps[scene.number % len(steps)]
     publish(scene)
     world.wait_until_free()
@@ -114,7 +114,8 @@ def overtaken(world: CrashWorld, step: str) -> str:
 def executor(scene: Scene) -> str:
     """A task's Python process is killed, or the executor's JVM with all its tasks."""
     world = scene.world
-    points = ["task_in_read", *(["after_staging"] if world.sink == "queue" else [])]
+    points = ["task_in_read"] if world.source_steps else []
+    points += ["after_staging"] if world.sink in TO_QUEUE else []
     whole = scene.number % 2 == 1
     point = scene.rng.choice(points)
     publish(scene)

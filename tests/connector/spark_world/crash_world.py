@@ -7,13 +7,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from spark_world.rabbit import RabbitWorld
 from spark_world.runs import RealWorld
 
 BATCH = 100
-SINKS = ("parquet", "queue", "foreach")
+SINKS = ("parquet", "queue", "foreach", "files")
+"""Where the rows go; `files`: from files into the queue, a source that is not Warren's."""
 SOURCE_STEPS = {
     "warren": ("after_claim", "after_offset_log", "driver_in_read", "before_settle"),
     "rabbitmq": ("after_latest", "after_offset_log", "in_read", "before_settle"),
@@ -22,7 +25,9 @@ SINK_STEPS = {
     "parquet": (),
     "queue": ("in_write", "before_publish", "after_publish"),
     "foreach": ("between_actions", "after_actions"),
+    "files": ("in_write", "before_publish", "after_publish"),
 }
+TO_QUEUE = ("queue", "files")
 FINISH_RUNS_MAX = 10
 
 
@@ -42,28 +47,53 @@ class CrashWorld:
         runs.where.setdefault("source", {})["maxMessagesPerTrigger"] = str(BATCH)
         runs.where.pop("foreach_batch", None)
         self.out = runs.directory / "out"
-        if sink == "queue":
+        self.files = runs.directory / "files"
+        if sink in TO_QUEUE:
             runs.where["target_queue"] = runs.target
+            if sink == "files":
+                self.files.mkdir()
+                runs.where["files"] = str(self.files)
         else:
             runs.where["parquet" if sink == "parquet" else "foreach_batch"] = str(self.out)
 
     @property
     def steps(self) -> tuple[str, ...]:
         """Where its driver may die, in the order of a batch."""
-        return SOURCE_STEPS["warren" if self.of_warren else "rabbitmq"] + SINK_STEPS[self.sink]
+        return self.source_steps + SINK_STEPS[self.sink]
+
+    @property
+    def source_steps(self) -> tuple[str, ...]:
+        """Where it may die before it writes."""
+        if self.sink == "files":
+            return ()
+        return SOURCE_STEPS["warren" if self.of_warren else "rabbitmq"]
 
     def queues(self) -> list[str]:
         """Return the source and, where the sink is one, the target."""
+        if self.sink == "files":
+            return [self.runs.target]
         source, target = self.runs.where["source_queue"], self.runs.where.get("target_queue")
         return [source, target] if self.sink == "queue" and target else [source]
 
     def publish(self, count: int) -> None:
         """Publish numbered messages into the source."""
-        if isinstance(self.runs, RealWorld):
+        if self.sink == "files":
+            self._write_files(count)
+        elif isinstance(self.runs, RealWorld):
             self.bodies += self.runs.publish(count, len(self.bodies))
         else:
             self.runs.publish(count)
             self.bodies = self.runs.bodies
+
+    def _write_files(self, count: int) -> None:
+        """Write numbered rows into files, each of a batch."""
+        for first in range(0, count, BATCH):
+            number = len(self.bodies)
+            rows = [b"message %06d" % (number + i) for i in range(min(BATCH, count - first))]
+            table = pa.table({"body": rows, "priority": pa.array([4] * len(rows), pa.int32())})
+            pq.write_table(table, self.files / f".{number}")
+            (self.files / f".{number}").rename(self.files / f"{number}.parquet")
+            self.bodies += rows
 
     def finish(self, **plan: Any) -> None:
         """Run the query until every row has arrived and the last batch is settled."""

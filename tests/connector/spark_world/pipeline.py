@@ -87,6 +87,9 @@ def start(spark: SparkSession, plan: dict[str, Any]) -> Any:
         .load()
     )
     rows = rows.selectExpr("body", "priority", "message_id", "position", "redelivered")
+    if "files" in plan:
+        files = spark.readStream.schema("body binary, priority int")
+        rows = files.option("maxFilesPerTrigger", "1").parquet(plan["files"])
     if "poison" in plan:
         rows = rows.withColumn("body", failing_on(plan["poison"])("body"))
     out = {"hosts": hosts, "routingKey": target, **plan.get("sink", {})}

@@ -6,6 +6,7 @@
 For each deployment: numbered messages in a queue of a three-node cluster, a streaming query into
 another queue, and a kill when a third of the messages is there: of the driver, of an executor, of
 the Spark Connect server. At the end each message must be in the target once and nowhere else.
+`lines` continues one checkpoint with each PySpark after the other.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -122,8 +123,36 @@ def kill_driver(query: Query) -> str:
     return f"the {'server' if server else 'driver'} killed at {there:,}"
 
 
+def lines(cluster: LocalCluster, directory: Path) -> str:
+    """Kill a driver of each line, and continue its checkpoint with the next one, up and down."""
+    query: Query | None = None
+    began, done = time.monotonic(), []
+    with ExitStack() as stack:
+        made = {
+            version: stack.enter_context(places.local(version, os.environ["JAVA_HOME"], directory))
+            for version in SPARKS
+        }
+        order = [*SPARKS, *reversed(SPARKS)]
+        for version in order:
+            query = query or Query(made[version], cluster, directory)
+            query.place = made[version]
+            query.publish()
+            with query.start() as program:
+                done.append(f"{version} at {query.wait_for_a_third(program):,}")
+        assert query is not None
+        with query.start() as program:
+            query.finish(program)
+    seconds = time.monotonic() - began
+    return (
+        f"| one checkpoint, PySpark after PySpark | drivers of {', '.join(done)} | "
+        f"{len(query.bodies):,} | 0 | 0 | {seconds:.0f} |"
+    )
+
+
 def one_place(name: str, cluster: LocalCluster, directory: Path) -> str:
     """Run the query with kills in that deployment; return the line that says what held."""
+    if name == "lines":
+        return lines(cluster, directory)
     with PLACES[name](os.environ["JAVA_HOME"], directory) as place:
         began = time.monotonic()
         query = Query(place, cluster, directory)
@@ -139,11 +168,12 @@ def one_place(name: str, cluster: LocalCluster, directory: Path) -> str:
 def main() -> int:
     """Run the named deployments, or all; the first failure ends it."""
     parser = argparse.ArgumentParser(prog="build.py sparks", description=__doc__)
-    parser.add_argument("places", nargs="*", metavar="PLACE", help=f"of {', '.join(PLACES)}")
-    wanted = parser.parse_args().places or list(PLACES)
+    known = [*PLACES, "lines"]
+    parser.add_argument("places", nargs="*", metavar="PLACE", help=f"of {', '.join(known)}")
+    wanted = parser.parse_args().places or known
     for name in wanted:
-        if name not in PLACES:
-            parser.error(f"unknown place {name!r}; there are {', '.join(PLACES)}")
+        if name not in known:
+            parser.error(f"unknown place {name!r}; there are {', '.join(known)}")
     with tempfile.TemporaryDirectory(prefix="warren-sparks-") as top:
         venvs.make_wheels()
         with LocalCluster(nodes=3) as cluster:
