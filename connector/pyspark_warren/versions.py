@@ -30,6 +30,6 @@ def restored(kind: type[Any], version: str, state: bytes) -> Any:
             f"the driver of this query has warrenmq {version}, its executor on {platform.node()} "
             f"has {VERSION}: install the same version where the driver and the executors run"
         )
-    made = kind.__new__(kind)
+    made: Any = object.__new__(kind)
     made.__dict__.update(pickle.loads(state))
     return made

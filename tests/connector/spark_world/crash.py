@@ -22,7 +22,7 @@ import tempfile
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,9 +207,25 @@ def table(results: dict[Cell, Counts]) -> None:
     print(f"{'broker':16} {'fault':11} {'sink':8} rows of all runs")
     for cell in sorted(results, key=lambda each: (each.broker, each.fault, each.sink)):
         print(f"{cell.broker:16} {cell.fault:11} {cell.sink:8} {results[cell]}")
-    every = results.values()
-    total = Counts(*(sum(getattr(each, name) for each in every) for name in Counts.__annotations__))
-    print(f"{'in all':37} {total}", flush=True)
+    print("\n| PySpark | broker | source | sink | queue to queue |")
+    for broker in sorted({cell.broker for cell in results}):
+        parts = [
+            str(total(each for cell, each in results.items() if (cell.broker, role(cell)) == part))
+            for part in ((broker, "source"), (broker, "sink"), (broker, "both"))
+        ]
+        print(f"| {pyspark.__version__} | {broker} | {' | '.join(parts)} |")
+    print(f"{'in all':37} {total(results.values())}", flush=True)
+
+
+def role(cell: Cell) -> str:
+    """Return what of a query is the connector's: its source, its sink, both."""
+    return {"queue": "both", "files": "sink"}.get(cell.sink, "source")
+
+
+def total(every: Iterable[Counts]) -> Counts:
+    """Add counts up."""
+    counts = list(every)
+    return Counts(*(sum(getattr(each, name) for each in counts) for name in Counts.__annotations__))
 
 
 def parsed() -> argparse.Namespace:

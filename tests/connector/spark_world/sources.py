@@ -147,7 +147,9 @@ class DyingWriter(WarrenStreamWriter):
             threading.Event().wait(DAWDLE_S)  # Spark ends it when a second attempt is done
         return written
 
-    def commit(self, messages: list[Any], batchId: int) -> None:
+    def commit(  # type: ignore[override]
+        self, messages: list[Any], batchId: int
+    ) -> None:
         """(b) with everything staged; with everything published."""
         if any(each.part.rows for each in messages):
             maybe_kill_driver("before_publish")
