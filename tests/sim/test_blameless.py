@@ -68,7 +68,7 @@ def test_a_slow_world_that_is_clean(what: str) -> None:
     assert run_seed(SLOW[what], Kind(whole=True)).failure is None
 
 
-def test_a_world_with_a_narrow_window_that_moves_has_ten_times_the_time() -> None:
+def test_a_narrow_world_that_moves_has_ten_times_the_time() -> None:
     narrow = world("UNANSWERED_MAX", messages=2_000)
     assert time_of(narrow, EACH_MS) == (1 + NARROW_CALMS) * CALM_MS
 
