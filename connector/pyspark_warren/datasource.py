@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from pyspark_warren.claims.client import WarrenBroker
     from pyspark_warren.sink.sink import WarrenBatchWriter, WarrenStreamWriter
-    from pyspark_warren.source import RefusedStreamReader, WarrenStreamReader
-    from pyspark_warren.spool.driver import SpoolStreamReader
-    from pyspark_warren.streams.driver import OffsetBatchReader, OffsetStreamReader
+    from pyspark_warren.source import QueryStreamReader
+    from pyspark_warren.streams.batch_reader import OffsetBatchReader
     from pyspark_warren.table import WarrenBatchReader
 
 
@@ -92,7 +91,7 @@ class WarrenDataSource(DataSource):
 
         options = self._detected("read", "batch")
         if options.starting_offset is not None:
-            from pyspark_warren.streams.driver import OffsetBatchReader
+            from pyspark_warren.streams.batch_reader import OffsetBatchReader
 
             return OffsetBatchReader(options, schema)
         if options.broker == AMQP:
@@ -108,9 +107,7 @@ class WarrenDataSource(DataSource):
             return PushedBatchReader(options, schema, self.connect)
         return WarrenBatchReader(options, schema, self.connect)
 
-    def streamReader(
-        self, schema: StructType
-    ) -> WarrenStreamReader | SpoolStreamReader | OffsetStreamReader | RefusedStreamReader:
+    def streamReader(self, schema: StructType) -> QueryStreamReader:
         """`spark.readStream`."""
         from pyspark_warren.source import RefusedStreamReader
 
@@ -119,21 +116,16 @@ class WarrenDataSource(DataSource):
         except WarrenSparkError as wrong:
             return RefusedStreamReader(wrong)
 
-    def _stream_reader(
-        self, schema: StructType
-    ) -> WarrenStreamReader | SpoolStreamReader | OffsetStreamReader:
-        from pyspark_warren.source import WarrenStreamReader
+    def _stream_reader(self, schema: StructType) -> QueryStreamReader:
+        from pyspark_warren.source import QueryStreamReader, WarrenStreamReader, arrow_schema
 
         options = self._detected("read", "stream")
-        if options.starting_offset is not None:
-            from pyspark_warren.streams.driver import OffsetStreamReader
+        if options.starting_offset is None and options.broker != AMQP:
+            return WarrenStreamReader(options, schema, self.connect)
+        from pyspark_warren.kinds import reading_of
 
-            return OffsetStreamReader(options, schema)
-        if options.broker == AMQP:
-            from pyspark_warren.spool.driver import SpoolStreamReader
-
-            return SpoolStreamReader(options, schema)
-        return WarrenStreamReader(options, schema, self.connect)
+        reading = reading_of(options, arrow_schema(schema, options.corrupt), self.connect)
+        return QueryStreamReader(reading)
 
     @told
     def writer(self, schema: StructType, overwrite: bool) -> WarrenBatchWriter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,10 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_warren.claims.client import Connect
-from pyspark_warren.claims.driver import ClaimDriver
-from pyspark_warren.claims.offset import Offset
-from pyspark_warren.claims.plan import Slice, pack
-from pyspark_warren.claims.reader import read_task
+from pyspark_warren.claims.reading import ClaimReading
 from pyspark_warren.errors import (
     BrokerUnavailableError,
     ClaimLostError,
@@ -28,6 +24,7 @@ from pyspark_warren.errors import (
 )
 from pyspark_warren.options.options import Options
 from pyspark_warren.rows.rows import check_columns, check_schema
+from pyspark_warren.source_reading import SourceReading
 from pyspark_warren.spark_line import (
     ReadAllAvailable,
     ReadLimit,
@@ -35,7 +32,7 @@ from pyspark_warren.spark_line import (
     SupportsTriggerAvailableNow,
     utc_schema,
 )
-from pyspark_warren.surroundings import Renewer, Surroundings, before_termination
+from pyspark_warren.surroundings import Renewer, before_termination
 from pyspark_warren.versions import OfOneVersion
 
 log = logging.getLogger("pyspark_warren")
@@ -60,7 +57,7 @@ class TaskPartition(InputPartition):
 class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming query's source.
 
-    One exists in the query's driver-side process, where `_begin` makes its driver, which holds
+    One exists in the query's driver-side process, where its source begins a driver, which holds
     connections; pickled copies without one are sent to the executors, which only call `read`. Spark
     does not call `stop` when a query stops, but terminates the process: nothing may depend on
     either.
@@ -80,25 +77,23 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
     is asked a third time is the next one. The second is refused.
     Replayed by tests/connector/test_untold_start.py
 
-    _offsets  the class of its offsets
+    reading   its kind: what driver it has, and what a task does
     _at       where the next batch starts, as Spark's calls have shown; None: they have not yet
     _asked    whether `latestOffset` was called
     _answers  how often `_at` was returned as a new end that is not planned yet
     """
 
-    _offsets: type[Any]
-
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = arrow_schema(schema, options.corrupt)
+    def __init__(self, reading: SourceReading) -> None:
+        self._reading = reading
         self._driver: Any = None
+        self._renewer: Renewer | None = None
         self._at: dict[str, Any] | None = None
         self._asked = False
         self._answers = 0
-        self._doing = f"reading {options.read_text()} at {options.addresses()}"
+        self._doing = reading.doing
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_driver": None}
+        return {**self.__dict__, "_driver": None, "_renewer": None}
 
     # -------------------------------------------------------------- on the driver
 
@@ -112,7 +107,7 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
     @told
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxMessagesPerTrigger; the bytes are limited where a batch is cut."""
-        return ReadMaxRows(self._options.max_messages)
+        return ReadMaxRows(self._reading.options.max_messages)
 
     @told
     def latestOffset(
@@ -129,7 +124,7 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
             return self._at
         with named_conditions(self._doing):
             driver = self._run()
-            rows_max: int | None = self._options.max_messages
+            rows_max: int | None = self._reading.options.max_messages
             untold = start is None
             alone = not self._asked if untold else isinstance(limit, ReadAllAvailable)
             if isinstance(limit, ReadAllAvailable):
@@ -138,11 +133,11 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
                 rows_max = limit.max_rows
             if start is None:
                 start = self._at or driver.initial().to_dict()
-            offset = self._offsets.from_dict(start)
+            offset = self._reading.offsets.from_dict(start)
             end = driver.latest(offset, rows_max, alone)
         self._called()
         if untold and alone:
-            self._tell_what_is_left(0 if offset.registered else self._options.max_messages)
+            self._tell_what_is_left(0 if offset.registered else self._reading.options.max_messages)
         self._asked = True
         self._answers = int(end != offset)
         self._at = start if end == offset else dict(end.to_dict())
@@ -177,9 +172,11 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         self._at, self._answers = end, 0
         with named_conditions(self._doing):
             driver = self._run()
-            slices = driver.plan(self._offsets.from_dict(start), self._offsets.from_dict(end))
+            slices = driver.plan(
+                self._reading.offsets.from_dict(start), self._reading.offsets.from_dict(end)
+            )
         self._called()
-        return [TaskPartition(each) for each in self._tasks(slices)]
+        return [TaskPartition(each) for each in self._reading.tasks(slices)]
 
     @told
     def commit(self, end: dict[str, Any]) -> None:
@@ -187,12 +184,14 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
         try:
             with named_conditions(self._doing):
                 driver = self._run()
-                driver.settle(self._offsets.from_dict(end))
+                driver.settle(self._reading.offsets.from_dict(end))
         except (BrokerUnavailableError, ClaimLostError) as wrong:
             log.warning("not settled yet, the next poll will retry: %s", wrong)
 
     def stop(self) -> None:
         """Stop; Spark calls it only when the query failed or its JVM ended."""
+        if self._renewer is not None:
+            self._renewer.stop()
         if self._driver is not None:
             self._driver.close()
 
@@ -202,9 +201,9 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a slice; may be called repeatedly and concurrently for one."""
         assert isinstance(partition, TaskPartition), partition
-        yield from self._rows(partition.work)
+        yield from self._reading.rows(partition.work)
 
-    # -------------------------------------------------------------- of a kind of source
+    # -------------------------------------------------------------- steps
 
     def _tell_what_is_left(self, planned: int) -> None:
         """Log what a run with one batch leaves to the next one.
@@ -234,63 +233,25 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
 
     def _run(self) -> Any:
         if self._driver is None:
-            self._driver = self._begin()
+            self._driver = self._reading.begin()
         return self._driver
-
-    @abstractmethod
-    def _begin(self) -> Any:
-        """Return the driver's side, which has the calls of `driver.ClaimDriver`."""
-
-    @abstractmethod
-    def _rows(self, work: Any) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task."""
-
-    def _tasks(self, slices: Sequence[Any]) -> Sequence[Any]:
-        """Return the work of each task."""
-        return slices
-
-    def _called(self) -> None:
-        """Do what is due after a call that may have begun something."""
-
-
-class WarrenStreamReader(QueryStreamReader):
-    """The source over queues of Warren."""
-
-    _offsets = Offset
-
-    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
-        super().__init__(options, schema)
-        self._connect = connect
-        self._renewer: Renewer | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_renewer": None}
-
-    def stop(self) -> None:
-        """Stop; Spark calls it only when the query failed or its JVM ended."""
-        if self._renewer is not None:
-            self._renewer.stop()
-        super().stop()
-
-    def _begin(self) -> ClaimDriver:
-        broker = self._connect(self._options)
-        return ClaimDriver(broker, self._options, Surroundings.of_this_process())
-
-    def _rows(self, work: Any) -> Iterator[pa.RecordBatch]:
-        yield from read_task(self._connect, self._options, work, self._schema)
-
-    def _tasks(self, slices: Sequence[Slice]) -> Sequence[Sequence[Slice]]:
-        whole = self._options.partitions or not self._options.several
-        return [(each,) for each in slices] if whole else pack(slices)
 
     def _called(self) -> None:
         """Renew claims and reader while this process runs, with claimTtl or readerExpires."""
-        driver: ClaimDriver = self._run()
-        before_termination(driver.close)
-        times = (self._options.claim_ttl_ms, self._options.reader_expires_ms)
-        every_ms = min((each for each in times if each), default=0)
-        if every_ms and driver.attached and not (self._renewer and self._renewer.alive):
-            self._renewer = Renewer(driver.renew, every_ms)
+        every_ms = self._reading.renewed_every_ms()
+        if every_ms and self._driver.attached and not (self._renewer and self._renewer.alive):
+            self._renewer = Renewer(self._driver.renew, every_ms)
+
+
+class WarrenStreamReader(QueryStreamReader):
+    """The source over queues of Warren, which gives back what it holds ahead."""
+
+    def __init__(self, options: Options, schema: StructType, connect: Connect) -> None:
+        super().__init__(ClaimReading(options, arrow_schema(schema, options.corrupt), connect))
+
+    def _called(self) -> None:
+        before_termination(self._driver.close)
+        super()._called()
 
 
 class RefusedStreamReader(QueryStreamReader):
@@ -302,16 +263,13 @@ class RefusedStreamReader(QueryStreamReader):
 
     def __init__(self, wrong: WarrenSparkError) -> None:
         self._wrong = wrong
-        self._driver = None
+        self._driver = self._renewer = None
         self._doing = ""
+
+    def _run(self) -> Any:
+        raise self._wrong
 
     @told
     def getDefaultReadLimit(self) -> ReadLimit:
         """Refused."""
-        raise self._wrong
-
-    def _begin(self) -> Any:
-        raise self._wrong
-
-    def _rows(self, work: Any) -> Iterator[pa.RecordBatch]:
         raise self._wrong

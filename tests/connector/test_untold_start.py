@@ -14,7 +14,6 @@ import pytest
 from pyspark.sql.types import StructType
 from spark_world.fake import FakeBroker, FakeClient
 
-from pyspark_warren.claims.driver import ClaimDriver
 from pyspark_warren.errors import UnsupportedError
 from pyspark_warren.options.options import parse_options
 from pyspark_warren.source import WarrenStreamReader
@@ -27,9 +26,10 @@ MOST = 4
 class UntoldReader(WarrenStreamReader):
     """The reader of a run on such a Spark."""
 
-    def _begin(self) -> ClaimDriver:
+    def _run(self) -> Any:
         around = replace(Surroundings.of_this_process(), told_start=False)
-        return ClaimDriver(self._connect(self._options), self._options, around)
+        self._driver = self._driver or self._reading.begin(around)
+        return self._driver
 
 
 class Query:

@@ -15,13 +15,15 @@ from pyspark_warren import versions
 from pyspark_warren.errors import VersionsError
 from pyspark_warren.options.options import parse_options
 from pyspark_warren.sink.sink import WarrenStreamWriter
-from pyspark_warren.source import WarrenStreamReader
-from pyspark_warren.spool.driver import SpoolStreamReader
-from pyspark_warren.streams.driver import OffsetBatchReader, OffsetStreamReader
+from pyspark_warren.source import QueryStreamReader, WarrenStreamReader, arrow_schema
+from pyspark_warren.spool.reading import SpoolReading
+from pyspark_warren.streams.batch_reader import OffsetBatchReader
+from pyspark_warren.streams.reading import OffsetReading
 from pyspark_warren.table import PushedBatchReader, WarrenBatchReader
 from pyspark_warren.table_function import QueueTable
 
 SCHEMA = StructType().add("body", "binary")
+COLUMNS = arrow_schema(SCHEMA, None)
 READ = parse_options({"queue": "q", "spoolLocation": "/nowhere"}, "read")
 WRITE = parse_options({"routingKey": "q", "atomicBatch": "false"}, "write")
 
@@ -32,8 +34,8 @@ def connect(_: Any) -> Any:
 
 CARRIED = {
     "stream": lambda: WarrenStreamReader(READ, SCHEMA, connect),
-    "spool": lambda: SpoolStreamReader(READ, SCHEMA),
-    "offsets": lambda: OffsetStreamReader(READ, SCHEMA),
+    "spool": lambda: QueryStreamReader(SpoolReading(READ, COLUMNS)),
+    "offsets": lambda: QueryStreamReader(OffsetReading(READ, COLUMNS)),
     "table": lambda: WarrenBatchReader(READ, SCHEMA, connect),
     "pushed": lambda: PushedBatchReader(READ, SCHEMA, connect),
     "part of a stream": lambda: OffsetBatchReader(READ, SCHEMA),

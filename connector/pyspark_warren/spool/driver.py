@@ -9,26 +9,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
-
-import pyarrow as pa
-from pyspark.sql.types import StructType
 
 from pyspark_warren.claims.offset import check_queues
 from pyspark_warren.claims.plan import BATCH_MESSAGES_MAX
 from pyspark_warren.claims.selection import divide
 from pyspark_warren.errors import CheckpointError
-from pyspark_warren.login.tokens import without_secrets
 from pyspark_warren.options.options import Options
-from pyspark_warren.rows.sql_rows import RowFilter
-from pyspark_warren.source import QueryStreamReader
 from pyspark_warren.spool.lanes import Lane
 from pyspark_warren.spool.offset import SpoolOffset, SpoolPosition, SpoolSlice
-from pyspark_warren.spool.queue_spool import QueueSpool, spool_location
-from pyspark_warren.spool.read import read_spooled
-from pyspark_warren.surroundings import mint_reader
+from pyspark_warren.spool.queue_spool import QueueSpool
 
 log = logging.getLogger("pyspark_warren")
 
@@ -207,25 +199,3 @@ class SpoolDriver:
         served = [name for name in given if ends[name] != at[name]]
         self._turns = [name for name in self._turns if name not in served] + served
         return ends
-
-
-class SpoolStreamReader(QueryStreamReader):
-    """The source with a spool for each queue; its receivers end when this process does."""
-
-    _offsets = SpoolOffset
-
-    def __init__(self, options: Options, schema: StructType) -> None:
-        super().__init__(replace(options, spool_location=spool_location(options)), schema)
-
-    def __getstate__(self) -> dict[str, object]:
-        # `read` needs the spool only: no secret travels with the tasks.
-        return {**super().__getstate__(), "_options": without_secrets(self._options)}
-
-    def _begin(self) -> SpoolDriver:
-        return SpoolDriver(self._options, mint_reader)
-
-    def _rows(self, work: Any) -> Iterator[pa.RecordBatch]:
-        location, corrupt = self._options.spool_location, self._options.corrupt
-        chosen = RowFilter(self._options.row_filter, self._schema, corrupt)
-        for rows in read_spooled(location, work, chosen.schema, corrupt):
-            yield chosen.kept(rows)

@@ -1,4 +1,4 @@
-"""The source for a stream on Spark's driver: where a micro-batch ends; and the classes Spark calls.
+"""The source for a stream on Spark's driver: where a micro-batch ends.
 
 The offset in the checkpoint is the broker's own, and a batch is the messages between two of them;
 so a batch that is run again has the same rows, and nothing is to be acknowledged.
@@ -8,22 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from typing import Any, Final
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
-
 from pyspark_warren.claims.plan import BATCH_MESSAGES_MAX
-from pyspark_warren.errors import OffsetLostError, OptionError, told, told_rows
+from pyspark_warren.errors import OffsetLostError
 from pyspark_warren.options.options import Options
-from pyspark_warren.options.specs import END
-from pyspark_warren.source import QueryStreamReader, TaskPartition, arrow_schema
 from pyspark_warren.streams.ends import StreamEnds
 from pyspark_warren.streams.offset import OffsetSlice, StreamOffset, offset_slices
-from pyspark_warren.streams.read import read_offsets
-from pyspark_warren.versions import OfOneVersion
 
 log = logging.getLogger("pyspark_warren")
 
@@ -180,52 +171,3 @@ class StreamDriver:
             )
         log.warning("%s; the query reads on from its beginning (failOnDataLoss=false)", text)
         return found
-
-
-class OffsetStreamReader(QueryStreamReader):
-    """A streaming query's source over a stream."""
-
-    _offsets = StreamOffset
-
-    def _rows(self, work: Any) -> Iterator[pa.RecordBatch]:
-        yield from read_offsets(self._options, work, self._schema)
-
-    def _begin(self) -> StreamDriver:
-        return StreamDriver(self._options)
-
-
-class OffsetBatchReader(OfOneVersion, DataSourceReader):
-    """The source of `spark.read` over a part of a stream."""
-
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = arrow_schema(schema, options.corrupt)
-
-    @told
-    def partitions(self) -> list[InputPartition]:
-        """Return the slices from startingOffset to endingOffset, or of maxMessages offsets."""
-        options = self._options
-        assert options.starting_offset is not None
-        ends = StreamEnds(options)
-        try:
-            first = ends.place(options.starting_offset)
-            last = ends.end_beyond(first) or 0
-        finally:
-            ends.close()
-        if options.ending_offset != END:
-            wanted = int(options.ending_offset)
-            if not first <= wanted <= last:
-                raise OptionError(
-                    f"option endingOffset={wanted}: the part begins at {first} and stream "
-                    f"{options.queue!r} ends at {last}; give one of these or between, or end"
-                )
-            last = wanted
-        if options.browse_max:
-            last = min(last, first + options.browse_max)
-        return [TaskPartition(part) for part in offset_slices(first, last, options.partitions)]
-
-    @told_rows
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a slice."""
-        assert isinstance(partition, TaskPartition), partition
-        yield from read_offsets(self._options, partition.work, self._schema)

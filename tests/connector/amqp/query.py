@@ -18,14 +18,13 @@ from typing import Protocol
 import pika
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from pyspark_warren.options.options import parse_options
 from pyspark_warren.rows.decode import ARROW_TYPES
-from pyspark_warren.source import TaskPartition
-from pyspark_warren.spool.driver import SpoolDriver, SpoolStreamReader
+from pyspark_warren.spool.driver import SpoolDriver
 from pyspark_warren.spool.lanes import Lane
 from pyspark_warren.spool.offset import SpoolOffset, SpoolSlice
+from pyspark_warren.spool.reading import SpoolReading
 from tests.patience import PATIENCE_S
 
 STEPS = ("initial", "latest", "offset_log", "in_write", "written", "commit_log", "settled")
@@ -236,9 +235,9 @@ class Query:
         """Run the tasks of a batch; return body and position of each row."""
         rows = []
         options = parse_options(self.given, "read", "stream")
-        reader = SpoolStreamReader(options, from_arrow_schema(SCHEMA))
+        source = SpoolReading(options, SCHEMA)
         for part in parts:
-            for batch in reader.read(TaskPartition(part)):
+            for batch in source.rows(part):
                 for row in batch.to_pylist():
                     rows.append((row["body"], row["position"]["index"]))
             self._pass("in_write")

@@ -12,15 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pika
+import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
 
 from connector.amqp.query import Died, Query, Queue, receiver_of
 from connector.amqp.rabbitmq import OneRabbitMQ
 from pyspark_warren import errors
 from pyspark_warren.options.options import parse_options
-from pyspark_warren.spool.driver import SpoolDriver, SpoolStreamReader
+from pyspark_warren.source import QueryStreamReader
+from pyspark_warren.spool.driver import SpoolDriver
 from pyspark_warren.spool.lanes import Lane
+from pyspark_warren.spool.reading import SpoolReading
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -307,7 +309,7 @@ def test_tasks_do_not_get_the_password(tmp_path: Path) -> None:
         "read",
         "stream",
     )
-    data = pickle.dumps(SpoolStreamReader(options, StructType()))
+    data = pickle.dumps(QueryStreamReader(SpoolReading(options, pa.schema([]))))
     assert b"s3cret" not in data and str(tmp_path).encode() in data
 
 
@@ -315,7 +317,7 @@ def test_tasks_do_not_get_the_client_s_secret(tmp_path: Path) -> None:
     given = {"broker": "amqp", "queue": "q", "spoolLocation": str(tmp_path)}
     given |= {"oauthTokenEndpoint": "https://login.example.com/token", "oauthClientId": "c"}
     options = parse_options({**given, "oauthClientSecret": "s3cret"}, "read", "stream")
-    data = pickle.dumps(SpoolStreamReader(options, StructType()))
+    data = pickle.dumps(QueryStreamReader(SpoolReading(options, pa.schema([]))))
     assert b"s3cret" not in data and str(tmp_path).encode() in data
 
 

@@ -14,7 +14,8 @@ import pyarrow.dataset as ds
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_warren.datasource import detect
-from pyspark_warren.spool.driver import SpoolStreamReader
+from pyspark_warren.source import QueryStreamReader, arrow_schema
+from pyspark_warren.spool.reading import SpoolReading
 from spark_world.runs import Runs
 from spark_world.sources import (
     NOWHERE,
@@ -34,7 +35,7 @@ def rows_until(offset: dict[str, Any]) -> int:
     return sum(each["row"] for each in offset["queues"].values())
 
 
-class DyingSpoolReader(DyingBehindTheOffsetLog, SpoolStreamReader):
+class DyingSpoolReader(DyingBehindTheOffsetLog, QueryStreamReader):
     """The stream reader, with its places."""
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:
@@ -67,7 +68,8 @@ class RabbitDyingSource(DyingSource):
 
     def _stream_reader(self, schema: Any) -> Any:
         """With places to die at."""
-        return DyingSpoolReader(self._detected("read", "stream"), schema)
+        options = self._detected("read", "stream")
+        return DyingSpoolReader(SpoolReading(options, arrow_schema(schema, options.corrupt)))
 
 
 class RabbitWorld(Runs):
