@@ -26,7 +26,7 @@ from pyspark_warren.errors import (
     named_conditions,
 )
 from pyspark_warren.options.options import SPECS, Options, for_broker, options_table, parse_options
-from pyspark_warren.sink.sink import check_sink_schema
+from pyspark_warren.sink.batch_sink import check_sink_schema
 from pyspark_warren.surroundings import query_name
 from warren.errors import Unavailable
 from warren.uri import ClientTls
