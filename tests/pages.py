@@ -88,6 +88,7 @@ SHARED = {
     "how-to/shovel.md": Shared(
         ("orders", "orders.dead"), {"amqps://mover:secret@bus.example": "{uri}"}
     ),
+    "how-to/spark-3.md": Shared(("flights", "alerts")),
     "how-to/spark.md": Shared(("flights", "alerts")),
     "how-to/users.md": Shared(
         replaced={

@@ -9,11 +9,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark_warren.batches import for_each_batch, write_batch
     from pyspark_warren.datasource import WarrenDataSource as DefaultSource
     from pyspark_warren.figures import batch_log, observed, progress
     from pyspark_warren.table_function import register
 
-__all__ = ["DefaultSource", "batch_log", "observed", "progress", "register"]
+__all__ = [
+    "DefaultSource",
+    "batch_log",
+    "for_each_batch",
+    "observed",
+    "progress",
+    "register",
+    "write_batch",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,6 +34,10 @@ def __getattr__(name: str) -> Any:
         from pyspark_warren import figures
 
         return getattr(figures, name)
+    if name in ("for_each_batch", "write_batch"):
+        from pyspark_warren import batches
+
+        return getattr(batches, name)
     if name == "register":
         from pyspark_warren import table_function
 

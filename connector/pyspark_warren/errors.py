@@ -51,6 +51,12 @@ class CheckpointBehindError(CheckpointError):
     condition = "WARREN_CHECKPOINT_BEHIND"
 
 
+class CheckpointDamagedError(CheckpointError):
+    """A file of a loop's checkpoint is missing, cut short or damaged."""
+
+    condition = "WARREN_CHECKPOINT_DAMAGED"
+
+
 class ClaimLostError(WarrenSparkError):
     """A claim of the checkpoint is lost: released, expired, or its queue was declared again."""
 
@@ -58,7 +64,7 @@ class ClaimLostError(WarrenSparkError):
 
 
 class FencedError(WarrenSparkError):
-    """A newer driver reads under the same reader id, or writes the same run of a sink."""
+    """A newer driver reads under the same reader id or checkpoint, or writes the sink's run."""
 
     condition = "WARREN_FENCED"
 

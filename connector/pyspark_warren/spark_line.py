@@ -10,12 +10,19 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+if TYPE_CHECKING or find_spec("pyspark.sql.datasource") is not None:
+    from pyspark.sql.datasource import DataSourceReader
+else:  # Spark 3.4 and 3.5, where `batches` reads
+
+    class DataSourceReader:
+        """A substitute: this Spark has no data sources in Python."""
+
 
 TELLS_START: Final = find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether a source is told the start and the limit of a micro-batch: from Spark 4.2 on."""

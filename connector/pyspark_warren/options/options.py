@@ -207,6 +207,11 @@ def _check_rules(spec: Spec, options: Options) -> None:
         raise OptionError(wrong)
 
 
+def text_of(value: object) -> str:
+    """Return an option's value as text, as Spark's `option` does."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def for_broker(options: Options, broker: str, told: str) -> Options:
     """Return the options for a broker of that kind, WARREN or AMQP.
 

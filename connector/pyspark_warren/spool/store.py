@@ -69,6 +69,38 @@ class LocalStore:
         os.rename(temporary, f"{folder}/{name}")
         _sync_folder(folder)
 
+    def create(self, folder: str, name: str, data: bytes) -> bool:
+        """Write a file, as `write`, if there is none of that name; return whether there was none.
+
+        Where the file system has no hard links, a file that another process writes in the same
+        instant is replaced.
+        """
+        path = f"{folder}/{name}"
+        made = f"{name}.{os.getpid()}.new"
+        if self.exists(path):
+            return False
+        self.write(folder, made, lambda sink: sink.write(data))
+        try:
+            os.link(f"{folder}/{made}", path)
+        except FileExistsError:
+            return False
+        except OSError:
+            os.rename(f"{folder}/{made}", path)
+        finally:
+            self.remove(f"{folder}/{made}")
+            _sync_folder(folder)
+        return True
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or a folder."""
+        return os.path.exists(path)
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's content; None: there is no file."""
+        with contextlib.suppress(FileNotFoundError):
+            return Path(path).read_bytes()
+        return None
+
     def open(self, path: str) -> pa.NativeFile:
         """Map a file."""
         return pa.memory_map(path, "r")
@@ -121,6 +153,28 @@ class ArrowStore:
         if renames:
             self.fs.move(path, f"{folder}/{name}")
 
+    def create(self, folder: str, name: str, data: bytes) -> bool:
+        """Write a file if there is none of that name; return whether there was none.
+
+        Arrow has no write that fails where there is a file: one that another process writes in the
+        same instant may be replaced.
+        """
+        if self.exists(f"{folder}/{name}"):
+            return False
+        self.write(folder, name, lambda sink: sink.write(data))
+        return True
+
+    def exists(self, path: str) -> bool:
+        """Return whether there is a file or a folder."""
+        return bool(self.fs.get_file_info(path).type != arrow_fs.FileType.NotFound)
+
+    def read(self, path: str) -> bytes | None:
+        """Return a file's content; None: there is no file."""
+        with contextlib.suppress(FileNotFoundError):
+            with self.fs.open_input_stream(path, compression=None) as source:
+                return bytes(source.read())
+        return None
+
     def open(self, path: str) -> pa.NativeFile:
         """Open a file for reading at any place."""
         return self.fs.open_input_file(path)
@@ -170,21 +224,33 @@ class SpoolPlace:
 
 def open_place(location: str) -> SpoolPlace:
     """Open a spool's location, an absolute path or a URI; raises SpoolError."""
+    try:
+        return SpoolPlace(*open_store(location))
+    except ValueError as wrong:
+        raise SpoolError(f"spoolLocation {wrong}") from None
+
+
+def open_store(location: str) -> tuple[Store, str, str]:
+    """Open a directory, an absolute path or a URI.
+
+    returns  the store, the path in it, and the location as it may be printed
+    raises   ValueError with the location
+    """
     if "://" not in location:
         if not os.path.isabs(location):
-            raise SpoolError(
-                f"spoolLocation {location!r} is neither an absolute path nor a URI; give "
-                "/path/to/spool, or s3://bucket/path, hdfs://host/path, gs://bucket/path"
+            raise ValueError(
+                f"{location!r} is neither an absolute path nor a URI; give "
+                "/path/to/it, or s3://bucket/path, hdfs://host/path, gs://bucket/path"
             )
-        return SpoolPlace(LocalStore(), location.rstrip("/"), location)
+        return LocalStore(), location.rstrip("/"), location
     parts = urlsplit(location)
     shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
     try:
         found, path = arrow_fs.FileSystem.from_uri(location)
     except (OSError, ValueError, pa.ArrowException) as wrong:
         text = str(wrong).replace(location, shown)
-        raise SpoolError(f"spoolLocation {shown}: {text}") from None
+        raise ValueError(f"{shown}: {text}") from None
     path = path.rstrip("/")
     if found.type_name == "local":
-        return SpoolPlace(LocalStore(), path, shown)
-    return SpoolPlace(ArrowStore(found), path, shown)
+        return LocalStore(), path, shown
+    return ArrowStore(found), path, shown

@@ -3,6 +3,7 @@
     python3 build.py crashes                                  300 runs over the whole matrix
     python3 build.py crashes --broker warren --fault driver --sink queue --runs 20 --seed 7
     python3 build.py crashes --spark 4.0.5 --broker warren      with another PySpark from PyPI
+    python3 build.py crashes --spark 3.5.9                      loops of batches: `batch_crashes`
 
 A run is one query on queues of its own. The matrix: brokers (a Warren cluster of three nodes, the
 system's RabbitMQ, RabbitMQ 4 in the chroot that `build.py bench` makes) x faults x sinks. At its
@@ -259,6 +260,8 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     """Run the matrix; the exit code is 1 if a run failed."""
+    if any(word.startswith("3.") for word in sys.argv):
+        os.execv(sys.executable, [sys.executable, "-m", "spark_world.batch_crashes", *sys.argv[1:]])
     options = parsed()
     if options.spark != pyspark.__version__:
         python = str(venvs.beside(options.spark))
