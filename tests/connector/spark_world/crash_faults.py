@@ -84,8 +84,9 @@ def python(scene: Scene) -> str:
     world.wait_until_free()
     DRIVER.kill_plan.write_text(f"{step} 1 python")
     answer = DRIVER.attempt(world.runs.plan({}))
-    DRIVER.kill_plan.with_name("kill.done").unlink()
-    assert "failed" in answer, (step, answer)
+    done = DRIVER.kill_plan.with_name("kill.done")
+    assert done.exists() and "failed" in answer, (step, str(answer)[-3000:])
+    done.unlink()
     return f"python dies {step}"
 
 
