@@ -286,7 +286,10 @@ def told_rows(call: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]:
 
 def _alone(wrong: WarrenSparkError) -> WarrenSparkError:
     log.debug("%s", wrong, exc_info=wrong)
-    if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+    if (
+        os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER"
+        or "PYTHON_WORKER_FACTORY_SECRET" in os.environ  # Spark 4.0 does not set the other one
+    ):
         # Spark's own switch (spark.sql.execution.pyspark.udf.hideTraceback.enabled), which its
         # worker reads when it writes an exception. The worker ends after that: no other exception
         # loses its traceback.

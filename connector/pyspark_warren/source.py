@@ -83,13 +83,14 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
     _answers  how often `_at` was returned as a new end that is not planned yet
     """
 
+    _at: dict[str, Any] | None = None
+    _asked = False
+    _answers = 0
+
     def __init__(self, reading: SourceReading) -> None:
         self._reading = reading
         self._driver: Any = None
         self._renewer: Renewer | None = None
-        self._at: dict[str, Any] | None = None
-        self._asked = False
-        self._answers = 0
         self._doing = reading.doing
 
     def __getstate__(self) -> dict[str, Any]:

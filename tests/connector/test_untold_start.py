@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql.types import StructType
 from spark_world.fake import FakeBroker, FakeClient
 
-from pyspark_warren.errors import UnsupportedError
+from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.options.options import parse_options
-from pyspark_warren.source import WarrenStreamReader
+from pyspark_warren.source import RefusedStreamReader, WarrenStreamReader
 from pyspark_warren.surroundings import Surroundings
 
 SCHEMA = StructType().add("body", "string").add("queue", "string")
@@ -251,3 +251,14 @@ def test_a_first_batch_of_an_empty_queue() -> None:
     assert query.batch() == []
     query.publish("1")
     assert query.batch() == ["1"]
+
+
+def test_a_reader_that_was_refused_says_why_at_its_first_call() -> None:
+    refused = RefusedStreamReader(OptionError("unknown option"))
+    for call in (refused.latestOffset, refused.initialOffset):
+        with pytest.raises(OptionError, match="unknown option"):
+            call()
+    last = {"a": 1}
+    assert refused.partitions(last, last) == []
+    with pytest.raises(OptionError, match="unknown option"):
+        refused.latestOffset()
