@@ -250,7 +250,7 @@ def clients(options: argparse.Namespace) -> int:
 
 
 def databases(options: argparse.Namespace) -> int:
-    """Run the ETL of examples/ into SQLite and PostgreSQL under kills; name one or both."""
+    """Run the jobs of examples/ into databases, lakes, other tools, under kills; name some."""
     prepare()
     env = spark_archive.spark_environment(make=False)
     return run_module("databases.run", options, env, "tests/connector", "tests", ".")

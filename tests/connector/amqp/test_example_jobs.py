@@ -18,6 +18,7 @@ import pika
 import pytest
 
 from connector.amqp.rabbitmq import OneRabbitMQ
+from warren import Producer
 from warren.admin import Admin
 from warren.local import LocalCluster
 
@@ -200,3 +201,89 @@ def test_lake_from_rabbitmq(
     assert sorted(int(row.message_id) for row in rows) == list(range(40))
     assert Counter(row.kind for row in rows) == {"created": 30, "paid": 10}
     assert {str(row.day) for row in rows} <= {"2024-02-29", "2024-02-28"}, "the session's zone"
+
+
+def declared(cluster: LocalCluster, name: str, bodies: list[bytes], **properties: Any) -> None:
+    """Declare a queue with those messages."""
+    with cluster.connect() as connection:
+        Admin(connection).queues.declare(name)
+        with Producer(connection) as producer:
+            for number, body in enumerate(bodies):
+                given = {key: each(number) for key, each in properties.items()}
+                producer.send(body, name, **given)
+
+
+def failing_once(streams: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Have the stream's first batch with rows end before Spark's commit log knows of it."""
+    made = streams.STREAMS[name]
+
+    def blocked(spark: Any, uri: str, directory: Path) -> Any:
+        entry = directory / "checkpoint" / "commits" / "1"
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.touch()  # Spark does not continue from an entry that is none of its own
+        monkeypatch.setitem(streams.STREAMS, name, made)
+        return made(spark, uri, directory)
+
+    monkeypatch.setitem(streams.STREAMS, name, blocked)
+
+
+def run_with_a_crash(
+    name: str, spark: Any, cluster: LocalCluster, directory: Path, patch: pytest.MonkeyPatch
+) -> ModuleType:
+    """Run a stream of examples/streams that ends within its first batch, and run it again."""
+    streams = example("streams")
+    failing_once(streams, patch, name)
+    with pytest.raises(Exception, match=r".+"):
+        streams.run(name, spark, cluster.uri, directory)
+    (directory / "checkpoint" / "commits" / "1").unlink()
+    streams.run(name, spark, cluster.uri, directory)
+    return streams
+
+
+def test_fifty_queues_are_one_table_with_each_message_once(
+    spark: Any, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Counter()
+    for number in range(50):
+        bodies = [b"%d-%d" % (number, at) for at in range(20)]
+        declared(cluster, f"orders-{number}", bodies)
+        wanted.update((body.decode(), f"orders-{number}") for body in bodies)
+    run_with_a_crash("fan-in", spark, cluster, tmp_path, monkeypatch)
+    found = Counter(map(tuple, spark.read.parquet(str(tmp_path / "rows")).collect()))
+    assert found == wanted
+
+
+def test_scores_are_published_once_for_each_message(
+    spark: Any, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [b"x" * at for at in range(100)]
+    declared(cluster, "images", bodies, message_id=lambda number: f"m{number}")
+    declared(cluster, "scores", [])
+    run_with_a_crash("score", spark, cluster, tmp_path, monkeypatch)
+    read = spark.read.format("warren").option("uri", cluster.uri).option("queue", "scores")
+    found = [json.loads(bytes(row.body)) for row in read.schema("body binary").load().collect()]
+    wanted = [{"message_id": f"m{at}", "score": float(at)} for at in range(100)]
+    assert sorted(found, key=lambda row: row["score"]) == wanted
+    with cluster.connect() as connection:
+        assert Admin(connection).queues.get("images").messages == 0
+
+
+def test_a_late_message_counts_until_its_minute_is_over(
+    spark: Any, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    streams = example("streams")
+    start = 1_790_000_040  # a whole minute
+
+    def come(*minutes: float) -> None:
+        times = [int(start + 60 * minute) for minute in minutes]
+        declared(cluster, "events", [b""] * len(times), timestamp=lambda at: times[at])
+        streams.run("late", spark, cluster.uri, tmp_path)
+
+    come(0, 0.5, 5)
+    come(0.2)  # late, and within ten minutes
+    come(30)
+    come(0.1)  # too late: its minute was written
+    come(60)
+    rows = spark.read.parquet(str(tmp_path / "counts")).collect()
+    found = {int(row.minute.timestamp() - start) // 60: row["count"] for row in rows}
+    assert found == {0: 3, 5: 1, 30: 1}

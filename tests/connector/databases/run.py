@@ -1,7 +1,7 @@
-"""The ETL of examples/ into real databases, killed at each step: each order once.
+"""The jobs of examples/ into real databases and tables, killed at each step: each order once.
 
     python3 build.py databases
-    python3 build.py databases postgresql
+    python3 build.py databases postgresql delta airflow
 
 Needs Debian's postgresql (initdb and pg_ctl in /usr/lib/postgresql/*/bin), and installs psycopg
 into .warren/databases. For each database: orders in a queue of a real node, the command of the
@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 
+from databases.examples import EXAMPLES
 from databases.killed import KILLED, WHERE, etl
+from databases.lakes import LAKES
+from databases.servers import postgresql, sqlite
 from tools import console
 from tools.environment import LOGS, ROOT, STATE
 from warren import Admin, Connection
@@ -37,9 +38,6 @@ PLACE = STATE / "databases"
 ORDERS = 400
 """Orders published before each start."""
 RUN_S_MAX = 600
-START_S_MAX = 120
-USER = "postgres"
-"""PostgreSQL refuses to run as root: this is Debian's user for it."""
 
 
 def install_driver() -> None:
@@ -50,43 +48,6 @@ def install_driver() -> None:
         if not console.quiet("installing psycopg", [*command, *wanted], LOGS / "databases-pip.log"):
             raise SystemExit("databases: psycopg could not be installed")
     sys.path.insert(0, str(PLACE))
-
-
-@contextmanager
-def postgresql() -> Iterator[str]:
-    """Yield the address of a new server, which listens on a socket in its own directory."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
-        raise SystemExit("databases: no initdb in /usr/lib/postgresql/*/bin; install postgresql")
-    programs = found[-1].parent
-    directory = Path(tempfile.mkdtemp(prefix="warren-pg-"))
-    become: list[str] = []
-    if os.geteuid() == 0:
-        shutil.chown(directory, USER)
-        become = ["runuser", "-u", USER, "--"]
-
-    def run(program: str, *arguments: str) -> None:
-        command = [*become, str(programs / program), "-D", str(directory / "data"), *arguments]
-        subprocess.run(
-            command, check=True, cwd=directory, timeout=START_S_MAX, stdout=subprocess.DEVNULL
-        )
-
-    run("initdb", "--auth=trust", "--username=orders", "--encoding=UTF8", "--locale=C")
-    settings = f"-c listen_addresses= -c unix_socket_directories={directory}"
-    log = str(directory / "log")
-    run("pg_ctl", "start", "--wait", "--timeout", str(START_S_MAX), "--log", log, "-o", settings)
-    try:
-        yield f"postgresql://orders@/postgres?host={directory}"
-    finally:
-        run("pg_ctl", "stop", "--wait", "--mode", "immediate")
-        shutil.rmtree(directory)
-
-
-@contextmanager
-def sqlite() -> Iterator[str]:
-    """Yield a file that does not exist yet."""
-    with tempfile.TemporaryDirectory() as directory:
-        yield str(Path(directory) / "orders.sqlite")
 
 
 DATABASES = {"sqlite": sqlite, "postgresql": postgresql}
@@ -136,13 +97,15 @@ def _compared(what: str, published: list[Any], found: list[Any]) -> list[str]:
 
 
 def main() -> int:
-    """Try the databases named, or all."""
+    """Try those named, or all."""
+    others = {**LAKES, **EXAMPLES}
+    known = [*DATABASES, *others]
     parser = argparse.ArgumentParser(prog="build.py databases", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="DATABASE", help=" or ".join(DATABASES))
-    names = parser.parse_args().names or list(DATABASES)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=" or ".join(known))
+    names = parser.parse_args().names or known
     for name in names:
-        if name not in DATABASES:
-            parser.error(f"unknown database {name!r}; known: {', '.join(DATABASES)}")
+        if name not in known:
+            parser.error(f"unknown name {name!r}; known: {', '.join(known)}")
     LOGS.mkdir(parents=True, exist_ok=True)
     install_driver()
     wrong = []
@@ -150,7 +113,13 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as directory:
             place = Path(directory)
             with LocalCluster(1, place / "nodes") as cluster:
-                wrong += try_database(name, cluster, place / "output")
+                if name in DATABASES:
+                    wrong += try_database(name, cluster, place / "output")
+                    continue
+                try:
+                    console.say(f"   {others[name](cluster, place)}")
+                except AssertionError as failed:
+                    wrong.append(f"{name}: {failed}")
     for each in wrong:
         console.say(f"WRONG {each}")
     return 1 if wrong else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -71,17 +72,20 @@ def session(version: str, *more: str) -> Path:
     return place
 
 
-def beside(version: str) -> Path:
+def beside(version: str, *more: str) -> Path:
     """Return the interpreter of an environment with that PySpark, and all else of this one.
 
     It is made once.
+
+    more  packages that it has, too, in the versions given
     """
-    place = PLACE / f"beside-{version}"
+    names = (re.findall(r"\w+", each.partition("=")[0])[-1] for each in more)
+    place = PLACE / "-".join(["beside", version, *names])
     python = place / "bin" / "python"
     (packages,) = (path for path in sys.path if path.endswith("site-packages"))
     if not (place / "made").exists():
         _, made = _fresh(place.name)
-        _pip(f"PySpark {version}", made, "install", f"pyspark=={version}")
+        _pip(f"PySpark {version}", made, "install", f"pyspark=={version}", *more)
         (own,) = place.glob("lib/python3*/site-packages")
         paths = [packages, *(str(ROOT / each) for each in environment.SOURCES)]
         (own / "beside.pth").write_text("\n".join(paths), encoding="utf-8")
