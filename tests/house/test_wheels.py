@@ -42,7 +42,7 @@ def test_the_same_files_are_the_same_wheel(tmp_path: Path) -> None:
         assert opened.getinfo("warren/kernel.so").external_attr >> 16 & 0o777 == 0o755
 
 
-def test_the_wheel_for_this_python_is_not_the_one_with_an_interpreted_kernel(
+def test_the_wheel_for_this_python_is_not_abi3(
     tmp_path: Path,
 ) -> None:
     tag, _, machine = wheels.here().partition("-")
