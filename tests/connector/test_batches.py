@@ -15,6 +15,7 @@ from pyspark_warren import errors
 from pyspark_warren.batches import checkpoint as checkpoints
 from pyspark_warren.batches import log
 from pyspark_warren.batches.checkpoint import OWNER, Checkpoint
+from pyspark_warren.batches.frame import flattened
 from pyspark_warren.batches.log import Logged, Standing
 from pyspark_warren.batches.run import BatchRun
 from pyspark_warren.claims.reading import ClaimReading
@@ -335,3 +336,19 @@ def test_an_owner_file_that_was_removed(tmp_path: Path) -> None:
     with pytest.raises(errors.CheckpointDamagedError, match="removed or changed"):
         made.begin(Standing(), {})
     assert checkpoints.OWNER not in [each.name for each in (tmp_path / "offsets").iterdir()]
+
+
+def test_rows_without_nested_structs_hold_the_same() -> None:
+    """What PySpark 3.4 gets in the place of them; a slice has a part of its arrays."""
+    headers = [[("a", {"type": "string", "string": "x"})], None, [], [("b", None), ("c", {})]]
+    places = [{"index": 1, "ordinal": 2}, None, {"index": None, "ordinal": 3}, {}]
+    columns = [pa.array(headers, ARROW_TYPES["headers"]), pa.array(places, ARROW_TYPES["position"])]
+    whole = pa.RecordBatch.from_arrays(columns, ["headers", "position"])
+    for rows in (whole, whole.slice(1), whole.slice(1, 2), whole.slice(3, 0)):
+        flat = flattened(rows).to_pydict()
+        found = [
+            keys if keys is None else list(zip(keys, values, strict=True))
+            for keys, values in zip(flat["headers_keys"], flat["headers_values"], strict=True)
+        ]
+        assert found == rows.column("headers").to_pylist()
+        assert [row[0] for row in flat["position"]] == rows.column("position").to_pylist()
