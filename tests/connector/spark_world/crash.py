@@ -26,6 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import pyspark
@@ -260,7 +261,7 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     """Run the matrix; the exit code is 1 if a run failed."""
-    if any(word.startswith("3.") for word in sys.argv):
+    if any(pair[0] == "--spark" and pair[1][:2] == "3." for pair in pairwise(sys.argv)):
         os.execv(sys.executable, [sys.executable, "-m", "spark_world.batch_crashes", *sys.argv[1:]])
     options = parsed()
     if options.spark != pyspark.__version__:
