@@ -28,7 +28,8 @@ class UntoldReader(WarrenStreamReader):
 
     def _run(self) -> Any:
         around = replace(Surroundings.of_this_process(), told_start=False)
-        self._driver = self._driver or self._reading.begin(around)
+        reading: Any = self._reading
+        self._driver = self._driver or reading.begin(around)
         return self._driver
 
 
