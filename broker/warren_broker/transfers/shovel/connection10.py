@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import os
-import socket
-import ssl
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any, Final
-
-from pika.adapters.utils.nbio_interface import AbstractStreamProtocol
 
 from warren_wire import relay_names
 from warren_wire.amqp10.client import CONNECTION, SESSION, TRANSPORT, ClientEngine, ClientLink
@@ -18,14 +13,13 @@ from warren_wire.amqp10.proton import Condition, Link, Session, Terminus
 from warren_wire.certificate_login import EXTERNAL
 from warren_wire.errors import InvalidArgument
 from warren_wire.links.uris import CONNECT_MS, LOGIN_ANONYMOUS, LOGIN_PLAIN, OWN_CLUSTER, ShovelUri
-from warren_wire.sessions.connection091 import SPEAKS_TLS, TLS_ALERT
+from warren_wire.sessions.connection10 import Stream10
 from warren_wire.sessions.endpoint import LinkConnection, in_words, tls_of
 from warren_wire.sessions.locate import OwnNode, locate
 from warren_wire.sessions.pika_connections import IOServices
 
 IDLE_MS: Final = 20_000
 """Silence after which the peer counts as dead, unless the URI says another time."""
-TICK_S: Final = 1.0
 CLOSE_ANSWER_S: Final = 2.0
 """How long the peer may take to answer a close."""
 _MECHANISMS: Final = {
@@ -41,7 +35,7 @@ _NOT_AMQP: Final = "amqp:connection:framing-error"
 _IDLE: Final = "amqp:resource-limit-exceeded"
 
 
-class Endpoint10(LinkConnection, ClientLink, AbstractStreamProtocol):  # type: ignore[misc]
+class Endpoint10(LinkConnection, ClientLink, Stream10):
     """One connection with one session and one link.
 
     link    None before `attach`
@@ -50,19 +44,18 @@ class Endpoint10(LinkConnection, ClientLink, AbstractStreamProtocol):  # type: i
     def __init__(
         self, key: str, uri: ShovelUri, own: OwnNode, name: str, failed: Callable[[str], None]
     ) -> None:
-        super().__init__(key, uri, own, name, failed)
+        LinkConnection.__init__(self, key, uri, own, name, failed)
+        Stream10.__init__(self)
         self.link: Any = None
         self._opened: Callable[[], None] = lambda: None
         self._attached: Callable[[], None] = lambda: None
         self._is_attached = False
-        self._services: Any = None
-        self._tls: Any = None
-        self._here = False
-        self._addresses: list[Any] = []
-        self._transport: Any = None
-        self._client: ClientEngine | None = None
+        self._here = self._closing = False
         self._session: Session | None = None
-        self._flush_due = self._ended = self._closing = self._peer_closed = False
+
+    def fail(self, error: BaseException | str) -> None:
+        """See Stream10."""
+        super().fail(error if isinstance(error, str) else in_words(error))
 
     @property
     def knows_relays(self) -> bool:
@@ -88,7 +81,7 @@ class Endpoint10(LinkConnection, ClientLink, AbstractStreamProtocol):  # type: i
 
     def _located(self, found: Any) -> None:
         if isinstance(found, BaseException):
-            self.fail(in_words(found))
+            self.fail(found)
             return
         self._here = found.here
         self._addresses = list(found.addresses)
@@ -99,38 +92,8 @@ class Endpoint10(LinkConnection, ClientLink, AbstractStreamProtocol):  # type: i
             return
         self._try_next()
 
-    def _try_next(self) -> None:
-        if self._ended:
-            return
-        family, kind, protocol, _, address = self._addresses.pop(0)
-        made = socket.socket(family, kind, protocol)
-        made.setblocking(False)
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._services.connect_socket(made, address, lambda error: self._reached(made, error))
-
-    def _reached(self, made: socket.socket, error: BaseException | None) -> None:
-        if error is not None or self._ended:
-            made.close()
-            if self._addresses:
-                self._try_next()
-            elif error is not None:
-                self.fail(in_words(error))
-            return
-        context, name = self._tls if self._tls is not None else (None, None)
-        self._services.create_streaming_connection(
-            lambda: self, made, self._linked, ssl_context=context, server_hostname=name
-        )
-
-    def _linked(self, result: Any) -> None:
-        if isinstance(result, BaseException):
-            self.fail(in_words(result))
-
-    def connection_made(self, transport: Any) -> None:
-        """Open the connection and begin a session."""
-        self._transport = transport
-        if self._ended:
-            transport.abort()
-            return
+    def _made_client(self) -> ClientEngine:
+        """See Stream10; begin the session."""
         uri, options = self.uri, self.uri.options
         properties = {"product": "Warren shovel", "connection_name": self._name}
         user: str | None = None
@@ -144,7 +107,7 @@ class Endpoint10(LinkConnection, ClientLink, AbstractStreamProtocol):  # type: i
             hostname = options.get("hostname", self._hostname())
             if sasl == LOGIN_PLAIN:
                 user, secret = uri.user, uri.password
-        self._client = ClientEngine(
+        client = ClientEngine(
             f"{self._name} {os.getpid()}",
             hostname,
             properties,
@@ -155,9 +118,8 @@ class Endpoint10(LinkConnection, ClientLink, AbstractStreamProtocol):  # type: i
             self._opened,
             self._over,
         )
-        self._session = self._client.session()
-        self._services.call_later(TICK_S, self._tick)
-        self.flush()
+        self._session = client.session()
+        return client
 
     def _hostname(self) -> str:
         """Return what the peer is called; RabbitMQ and Warren take a vhost there."""
@@ -175,9 +137,6 @@ class Endpoint10(LinkConnection, ClientLink, AbstractStreamProtocol):  # type: i
         self.link = make(self._session, f"{self._name} {uuid.uuid4()}")
         self._client.attach(self)
         self.flush()
-
-    def on_pass(self) -> None:
-        """Handle the end of what has arrived together."""
 
     # ------------------------------------------------------------ ending
 
@@ -204,73 +163,8 @@ class Endpoint10(LinkConnection, ClientLink, AbstractStreamProtocol):  # type: i
         self.flush()
         self._services.call_later(CLOSE_ANSWER_S, self._end)
 
-    def _end(self) -> None:
-        if self._ended:
-            return
-        self._ended = True
-        if self._transport is not None:
-            self._transport.abort()
-        if self._client is not None:
-            self._client.free()
+    def _has_ended(self) -> None:
         self._has_closed()
-
-    def connection_lost(self, error: BaseException | None) -> None:
-        """Take note that the connection has ended."""
-        if isinstance(error, ssl.SSLError):
-            self.fail(in_words(error))  # what the peer thinks of a certificate comes late, too
-        if self._client is not None and not self._ended:
-            self._client.end_of_input()
-        self.fail("the connection was lost")
-        self._end()
-
-    # ------------------------------------------------------------ bytes
-
-    def eof_received(self) -> bool:
-        """Have the transport closed."""
-        return False
-
-    def data_received(self, data: bytes) -> None:
-        """Process what has arrived."""
-        if self._ended or self._client is None:
-            return
-        if data.startswith(TLS_ALERT) and not self._client.engine.connection.remote_container:
-            self.fail(SPEAKS_TLS)
-        self._client.receive(data)
-        self.on_pass()
-        self.flush()
-        if self._peer_closed or self._client.engine.input_ended:
-            self._end()
-
-    def flush(self) -> None:
-        """Hand what is to be sent to the operating system."""
-        self._flush_due = False
-        client = self._client
-        while client is not None and not self._ended:
-            pieces = client.engine.output()
-            if not pieces:
-                return
-            for piece in pieces:
-                self._transport.write(bytes(piece))
-
-    def flush_later(self) -> None:
-        """Do so after what else is to be sent now."""
-        if not self._flush_due and not self._ended:
-            self._flush_due = True
-            self._services.call_later(0, self.flush)
-
-    def unsent_bytes(self) -> int:
-        """Return how much of what was written is not with the operating system yet."""
-        if self._flush_due:
-            self.flush()
-        return 0 if self._transport is None else int(self._transport.get_write_buffer_size())
-
-    def _tick(self) -> None:
-        if self._client is None or self._ended:
-            return
-        self._client.engine.tick(int(time.monotonic() * 1000))
-        self._client.handle()
-        self.flush()
-        self._services.call_later(TICK_S, self._tick)
 
     # ------------------------------------------------------------ what the peer says
 
