@@ -14,7 +14,7 @@ import pyarrow as pa
 from bench import rabbitmq
 from bench.report import show
 from pyspark_warren.options.options import parse_options
-from pyspark_warren.sink.publish import write_published
+from pyspark_warren.sink.others import write_published
 from pyspark_warren.sink.writer import Attempt
 from warren.stages import SinkDriver
 

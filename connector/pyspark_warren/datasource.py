@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 from pyspark_warren.errors import UnsupportedError, WarrenSparkError, told
 from pyspark_warren.options.options import Options, parse_options
 from pyspark_warren.options.reading import PUSH_ALWAYS, PUSH_NOTHING
-from pyspark_warren.options.specs import AMQP, AUTO
+from pyspark_warren.options.specs import AUTO, WARREN
 from pyspark_warren.rows.columns import CORRUPT_DDL, STATE_DDL, schema_ddl
 from pyspark_warren.spark_line import FILTERS_BY_SCAN, PUSHES_FILTERS
 
@@ -94,9 +94,9 @@ class WarrenDataSource(DataSource):
             from pyspark_warren.streams.batch_reader import OffsetBatchReader
 
             return OffsetBatchReader(options, schema)
-        if options.broker == AMQP:
+        if options.broker != WARREN:
             raise UnsupportedError(
-                "spark.read with broker=amqp: AMQP 0.9.1 cannot look at messages of a queue "
+                f"spark.read with broker={options.broker}: AMQP cannot look at messages of a queue "
                 "without taking them; use spark.readStream with trigger(availableNow=True), or "
                 "startingOffset where it is a stream"
             )
@@ -120,7 +120,7 @@ class WarrenDataSource(DataSource):
         from pyspark_warren.source import QueryStreamReader, WarrenStreamReader, arrow_schema
 
         options = self._detected("read", "stream")
-        if options.starting_offset is None and options.broker != AMQP:
+        if options.starting_offset is None and options.broker == WARREN:
             return WarrenStreamReader(options, schema, self.connect)
         from pyspark_warren.kinds import reading_of
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from pyspark_warren.claims.client import Connect
 from pyspark_warren.options.options import Options
-from pyspark_warren.options.specs import AMQP
+from pyspark_warren.options.specs import WARREN
 from pyspark_warren.source_reading import SourceReading
 
 
@@ -20,7 +20,7 @@ def reading_of(options: Options, schema: pa.Schema, connect: Connect) -> SourceR
         from pyspark_warren.streams.reading import OffsetReading
 
         return OffsetReading(options, schema)
-    if options.broker == AMQP:
+    if options.broker != WARREN:
         from pyspark_warren.spool.reading import SpoolReading
 
         return SpoolReading(options, schema)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from abc import abstractmethod
 from typing import Any, Final
 
 from pika.adapters.utils.nbio_interface import AbstractStreamProtocol
@@ -13,6 +14,13 @@ from warren_wire.amqp10.client import ClientEngine
 from warren_wire.sessions.connection091 import SPEAKS_TLS, TLS_ALERT
 
 TICK_S: Final = 1.0
+CLOSE_ANSWER_S: Final = 2.0
+"""How long the peer may take to answer a close."""
+UNAUTHORIZED: Final = "amqp:unauthorized-access"
+NOT_AMQP: Final = "amqp:connection:framing-error"
+IDLE: Final = "amqp:resource-limit-exceeded"
+"""Conditions of Proton's transport: a refused login, bytes that are no AMQP, silence."""
+SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 
 
 class Stream10(AbstractStreamProtocol):  # type: ignore[misc]
@@ -32,16 +40,16 @@ class Stream10(AbstractStreamProtocol):  # type: ignore[misc]
 
     # ------------------------------------------------------------ the owner
 
+    @abstractmethod
     def fail(self, error: BaseException | str) -> None:
         """Take note that the connection has failed: an error, or words."""
-        raise NotImplementedError
 
     def on_pass(self) -> None:
         """Handle the end of what has arrived together."""
 
+    @abstractmethod
     def _made_client(self) -> ClientEngine:
         """Return the client for the stream that was just made."""
-        raise NotImplementedError
 
     def _has_ended(self) -> None:
         """Take note that nothing more comes."""

@@ -29,6 +29,7 @@ from pyspark_warren.errors import (
 )
 from pyspark_warren.login.tokens import login_address
 from pyspark_warren.options.options import Options
+from pyspark_warren.options.specs import SASL_ANONYMOUS
 from warren.client_tls import client_context, tls_failure
 from warren.errors import ConnectionLost, TlsError, WarrenError
 from warren_wire.certificate_login import EXTERNAL
@@ -122,6 +123,12 @@ def _cut(text: str, most: int) -> str:
     return text.encode()[:most].decode(errors="ignore")
 
 
+class AnonymousCredentials(pika.credentials.ExternalCredentials):
+    """No login, of AMQP 1.0 alone."""
+
+    TYPE = SASL_ANONYMOUS
+
+
 T = TypeVar("T")
 _HOME_NODE_DOWN: Final = "is down or inaccessible"
 """In RabbitMQ's text of 404 for a queue that exists on a node that does not run now."""
@@ -130,6 +137,9 @@ _RETRY_S_MAX: Final = 5.0
 _TRY_LATER: Final = frozenset({320, 541})
 """Reply codes that mean: this node, now. 320 connection-forced, 541 internal-error."""
 _OF_TLS: Final = (ssl.SSLError, exceptions.AMQPError)
+_OF_ONE_HOST: Final = (
+    *(exceptions.AMQPError, AMQPConnectorException, OSError, WarrenError, WarrenSparkError),
+)
 _LARGE_PASSWORD_BYTES: Final = 4_000
 """A token of more may be too large for the frame with the login, which RabbitMQ does not answer."""
 
@@ -151,7 +161,9 @@ def parameters(options: Options, name: ClientName = UNNAMED) -> list[pika.Connec
         address, source = login_address(options)
         token = None if source is None else source.token()
         context = None if address.tls is None else client_context(address.tls)
-    if options.sasl_mechanism == EXTERNAL:
+    if options.sasl_mechanism == SASL_ANONYMOUS:
+        login = AnonymousCredentials()
+    elif options.sasl_mechanism == EXTERNAL:
         login = pika.credentials.ExternalCredentials()
     elif token is not None and source is not None:
         login = TokenCredentials(address.user, token, source)
@@ -214,7 +226,7 @@ def open_any(
             one.socket_timeout = one.stack_timeout = min(options.connect_timeout_s, left_s)
             try:
                 return open_one(one)
-            except (exceptions.AMQPError, AMQPConnectorException, OSError, WarrenError) as wrong:
+            except _OF_ONE_HOST as wrong:
                 at = f"{one.host}:{one.port}"
                 error = named(wrong, doing, at)
                 if isinstance(error, BrokerRefusedError):

@@ -19,19 +19,24 @@ from warren.uri import ClientTls
 from warren_wire.amqp091.codec import FRAME_END, FRAME_METHOD, PROTOCOL_HEADER, decode_method
 from warren_wire.amqp091.methods import ConnectionStart
 from warren_wire.errors import Refusal
+from warren_wire.links.uris import AMQP10
 
 _HEAD: Final = struct.Struct(">BHI")
 _START_BYTES_MAX: Final = 128 << 10
 """The largest connection.start that is read: a frame's size before any is negotiated, many times
 over (RabbitMQ's has some 500 bytes)."""
 _PLATFORM: Final = "Warren"
-_NO_AMQP: Final = "does not speak AMQP 0.9.1, or only with TLS"
+_NO_AMQP: Final = "does not speak AMQP, or only with TLS"
+_HEADERS_10: Final = (b"AMQP\x03\x01\x00", b"AMQP\x00\x01\x00", b"AMQP\x02\x01\x00")
+"""What a broker of AMQP 1.0 alone answers to any header: with SASL, without, with TLS."""
+_HEADER_SASL: Final = b"AMQP\x03\x01\x00\x00"
+_ONLY_10: Final = "an AMQP 1.0 broker"
 
 
 class FoundBroker(NamedTuple):
     """What a broker says of itself.
 
-    broker  WARREN or AMQP
+    broker  WARREN, AMQP or AMQP10
     name    product and version, for texts
     """
 
@@ -50,7 +55,7 @@ def detect(options: Options) -> Options:
     Called on Spark's driver; executors get the result with the options. A process asks an address
     once.
 
-    raises  WarrenSparkError: no host answers, none speaks AMQP 0.9.1; OptionError: an option
+    raises  WarrenSparkError: no host answers, none speaks AMQP; OptionError: an option
             means nothing with this kind of broker
     """
     if options.broker != AUTO:
@@ -67,27 +72,42 @@ def detect(options: Options) -> Options:
 
 
 def _ask(one: pika.ConnectionParameters) -> FoundBroker:
-    """Read connection.start, with which the broker answers the protocol's header, and leave."""
+    """Read connection.start, with which the broker answers the protocol's header, and leave.
+
+    A broker that closes the connection at that header is asked with that of AMQP 1.0.
+    """
+    try:
+        return _asked(one, PROTOCOL_HEADER)
+    except ConnectionLost as lost:
+        try:
+            return _asked(one, _HEADER_SASL)
+        except (OSError, exceptions.IncompatibleProtocolError, ConnectionLost):
+            raise lost from None
+
+
+def _asked(one: pika.ConnectionParameters, header: bytes) -> FoundBroker:
     with socket.create_connection((one.host, one.port), one.socket_timeout) as plain:
         if one.ssl_options is None:
-            return _found_in(_first_frame(plain))
+            return _first_frame(plain, header)
         options = one.ssl_options
         with options.context.wrap_socket(plain, server_hostname=options.server_hostname) as secure:
-            return _found_in(_first_frame(secure))
+            return _first_frame(secure, header)
 
 
-def _first_frame(made: socket.socket) -> bytes:
-    """Return the payload of the broker's first frame; its time is that of the socket's calls."""
+def _first_frame(made: socket.socket, header: bytes) -> FoundBroker:
+    """Return what the broker's first frame says; its time is that of the socket's calls."""
     end_s = time.monotonic() + (made.gettimeout() or 0.0)
-    made.sendall(PROTOCOL_HEADER)
+    made.sendall(header)
     head = _exactly(made, _HEAD.size, end_s)
+    if head in _HEADERS_10:
+        return FoundBroker(AMQP10, _ONLY_10)
     kind, channel, size = _HEAD.unpack(head)
     if (kind, channel) != (FRAME_METHOD, 0) or size > _START_BYTES_MAX:
         raise exceptions.IncompatibleProtocolError(f"it answers {head!r}")
     payload = _exactly(made, size + 1, end_s)
     if payload[-1] != FRAME_END:
         raise exceptions.IncompatibleProtocolError(f"it answers {head + payload[:40]!r}")
-    return payload[:-1]
+    return _found_in(payload[:-1])
 
 
 def _exactly(made: socket.socket, size: int, end_s: float) -> bytes:

@@ -141,6 +141,12 @@ class Session:
         major = str(said.get("version", "")).partition(".")[0]
         return said.get("product") == _RABBITMQ and major.isdecimal() and int(major) >= 4
 
+    marks_returns = True
+    """Whether a message that comes again is marked."""
+    unsure = ()
+    """Identities of messages without an id of which it is not known that the broker has the
+    acknowledgement, where what comes again is not marked."""
+
     def take(self) -> Deliveries:
         """Return the complete messages received since the last call."""
         taken: Deliveries = self._connection.scanner.take()

@@ -1,4 +1,4 @@
-"""Options of a source on another AMQP 0.9.1 broker, and of micro-batches that fail again."""
+"""Options of a source on another AMQP broker, and of micro-batches that fail again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pyspark_warren.options.specs import (
     AMQP,
     AS_BATCH,
     AS_STREAM,
+    BOTH,
     DAY_MS,
     END,
     INT_MAX,
+    OTHERS,
     READ,
     Rule,
     count,
@@ -27,9 +29,9 @@ from pyspark_warren.options.specs import (
 )
 
 SPOOLED_QUEUES_MAX: Final = 64
-"""Queues of one query with broker=amqp: each has a process beside the driver."""
-_spool = options_of(READ, AS_STREAM, AMQP)
-_streams = options_of(READ, broker=AMQP)
+"""Queues of one query on another broker: each has a process beside the driver."""
+_spool = options_of(READ, AS_STREAM, *OTHERS)
+_streams = options_of(READ, BOTH, AMQP)
 _stream_table = options_of(READ, AS_BATCH, AMQP)
 _OF_QUEUES: Final = (
     Rule(
@@ -48,14 +50,14 @@ _OF_STREAMS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class AmqpSourceOptions(ClaimOptions):
-    """Options of a source on another AMQP 0.9.1 broker: spool and streams."""
+    """Options of a source on another AMQP broker: spool and streams."""
 
     spool_location: str = _spool(
         "spoolLocation",
         str,
         "",
-        "broker=amqp: directory of received messages that driver and executors reach, a path or a "
-        "URI that pyarrow.fs knows; default: warren-spool in checkpointLocation, where that is "
+        "other brokers: directory of received messages that driver and executors reach, a path or "
+        "a URI that pyarrow.fs knows; default: warren-spool in checkpointLocation, where that is "
         "given as an option of the source",
         requires=_OF_QUEUES,
     )
@@ -63,7 +65,7 @@ class AmqpSourceOptions(ClaimOptions):
         "ackMode",
         word_of("commit", "spool"),
         "commit",
-        "broker=amqp: when messages are acknowledged: commit: when Spark has committed their "
+        "other brokers: when messages are acknowledged: commit: when Spark has committed their "
         "batch; spool: when they are in spoolLocation",
         requires=_OF_QUEUES,
     )
@@ -71,21 +73,21 @@ class AmqpSourceOptions(ClaimOptions):
         "prefetch",
         count(1, 65_535),
         50_000,
-        "broker=amqp: most unacknowledged messages of one receiver",
+        "other brokers: most unacknowledged messages of one receiver",
         requires=_OF_QUEUES,
     )
     receivers: int = _spool(
         "receivers",
         count(1, 64),
         1,
-        "broker=amqp: consumers of the queue, each on a connection of its own",
+        "other brokers: consumers of the queue, each on a connection of its own",
         requires=_OF_QUEUES,
     )
     consumer_timeout_ms: int = _spool(
         "consumerTimeout",
         duration(0, 365 * DAY_MS),
         1_800_000,
-        "broker=amqp: the broker's limit on the age of an unacknowledged delivery, for a warning "
+        "other brokers: the broker's limit on the age of an unacknowledged delivery, for a warning "
         "before it; 0: none",
         requires=_OF_QUEUES,
     )
@@ -93,7 +95,7 @@ class AmqpSourceOptions(ClaimOptions):
         "deliveryLimit",
         count(0, INT_MAX),
         20,
-        "broker=amqp: the queue's delivery limit, for a warning before it; 0: none",
+        "other brokers: the queue's delivery limit, for a warning before it; 0: none",
         requires=_OF_QUEUES,
     )
     starting_offset: str | None = _streams(
@@ -131,7 +133,7 @@ def check_kind_of_queue(options: AmqpSourceOptions) -> None:
     if len(options.queues) > SPOOLED_QUEUES_MAX:
         raise OptionError(
             f"option queues has {len(options.queues)} names, {SPOOLED_QUEUES_MAX} is the limit of "
-            "one query with broker=amqp, which has a receiver process for each: divide them among "
+            "one query of another broker, which has a receiver process for each: divide them among "
             "several queries"
         )
 
@@ -244,10 +246,11 @@ def refuse_failing(options: FailingOptions, told: str) -> None:
         )
     if way == REJECT and not options.drop_rejected:
         raise OptionError(
-            f"option onBatchFailure=reject needs dropRejected=true, {told}: AMQP 0.9.1 does not "
+            f"option onBatchFailure=reject needs dropRejected=true, {told}: AMQP does not "
             f"tell whether queue {options.queue!r} has a dead letter exchange, and without one the "
-            "broker drops what is rejected. See that it has one (x-dead-letter-exchange, or "
-            "dead-letter-exchange of a policy), then set dropRejected=true"
+            "broker drops what is rejected. See that it has one (x-dead-letter-exchange, "
+            "dead-letter-exchange of a policy, or what the broker has for it), then set "
+            "dropRejected=true"
         )
 
 

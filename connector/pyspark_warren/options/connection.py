@@ -11,7 +11,9 @@ from pyspark_warren.errors import OptionError
 from pyspark_warren.options.specs import (
     AMQP,
     AUTO,
+    BOTH,
     DAY_MS,
+    SASL_ANONYMOUS,
     WARREN,
     Kind,
     Rule,
@@ -28,11 +30,12 @@ from pyspark_warren.options.specs import (
 )
 from warren.uri import PORT, SASL_PLAIN
 from warren_wire.certificate_login import EXTERNAL
+from warren_wire.links.uris import AMQP10
 
 PASSWORD_OPTIONS: Final = secret_names("password")
 """At most one of them is given, and none beside a uri with a password."""
 _any = options_of()
-_warren = options_of(broker=WARREN)
+_warren = options_of(BOTH, BOTH, WARREN)
 _TLS: Final = (Rule(lambda o: o.tls or "uri" in o.given, "needs tls=true"),)
 
 
@@ -112,9 +115,13 @@ class ConnectionOptions:
         "saslMechanism",
         parse_mechanism,
         SASL_PLAIN,
-        "EXTERNAL: log in as the user named in certFile, without a password",
+        "EXTERNAL: log in as the user named in certFile, without a password; ANONYMOUS "
+        "(broker=amqp10): as nobody",
         requires=(
-            *_TLS,
+            Rule(
+                lambda o: o.sasl_mechanism == SASL_ANONYMOUS or o.tls or "uri" in o.given,
+                "needs tls=true",
+            ),
             Rule(
                 lambda o: (
                     o.sasl_mechanism != EXTERNAL or o.cert_file is not None or "uri" in o.given
@@ -131,9 +138,10 @@ class ConnectionOptions:
     )
     broker: str = _any(
         "broker",
-        word_of(AUTO, WARREN, AMQP),
+        word_of(AUTO, WARREN, AMQP, AMQP10),
         AUTO,
-        "warren; amqp: any AMQP 0.9.1 broker, such as RabbitMQ; auto: ask the broker what it is",
+        "warren; amqp: any AMQP 0.9.1 broker, such as RabbitMQ; amqp10: any AMQP 1.0 broker, such "
+        "as ActiveMQ Artemis; auto: ask the broker what it is",
     )
     prefer_local: bool = _warren(
         "preferLocal",
@@ -153,10 +161,11 @@ def check_login(options: ConnectionOptions) -> None:
     if len(said) > 1:
         raise OptionError(f"options {' and '.join(said)} both say the password; leave one out")
     unused = ["user", *said] if "user" in options.given else said
-    if unused and options.sasl_mechanism == EXTERNAL:
+    if unused and options.sasl_mechanism != SASL_PLAIN:
+        how = "with the certificate" if options.sasl_mechanism == EXTERNAL else "as nobody"
         raise OptionError(
-            f"option {unused[0]} means nothing with saslMechanism=EXTERNAL, which logs in with the "
-            "certificate; leave it out"
+            f"option {unused[0]} means nothing with saslMechanism={options.sasl_mechanism}, which "
+            f"logs in {how}; leave it out"
         )
     if options.ca_file is not None and not options.verify:
         raise OptionError(

@@ -18,6 +18,7 @@ from pyspark_warren.options.amqp import (
     check_kind_of_queue,
     refuse_failing,
 )
+from pyspark_warren.options.amqp10 import Amqp10Options, check_cbs
 from pyspark_warren.options.connection import (
     OAUTH,
     PASSWORD_OPTIONS,
@@ -36,11 +37,11 @@ from pyspark_warren.options.reading import (
 )
 from pyspark_warren.options.sink import SinkOptions
 from pyspark_warren.options.specs import (
-    AMQP,
+    ANY_BROKER,
     AUTO,
     BOTH,
-    EITHER,
     READ,
+    SASL_ANONYMOUS,
     WARREN,
     WRITE,
     Spec,
@@ -49,8 +50,9 @@ from pyspark_warren.options.specs import (
 )
 from pyspark_warren.rows.columns import hint_of
 from warren.errors import UsageError
-from warren.uri import PORT_TLS, Address, ClientTls, parse_uri
+from warren.uri import PORT_TLS, SASL_PLAIN, Address, ClientTls, parse_uri
 from warren_wire.certificate_login import EXTERNAL
+from warren_wire.links.uris import AMQP10
 
 _OURS_TO_IGNORE: Final = frozenset({"path", "mergeschema"})
 """Options that Spark itself adds."""
@@ -70,6 +72,7 @@ _CALLS: Final = {
 _GROUPS: Final = (
     ConnectionOptions,
     OauthOptions,
+    Amqp10Options,
     ClaimOptions,
     FailingOptions,
     AmqpSourceOptions,
@@ -82,7 +85,7 @@ SPECS: Final[tuple[Spec, ...]] = tuple(spec for group in _GROUPS for spec in spe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(OauthOptions, FailingOptions, BrowseOptions, FilterOptions, SinkOptions):
+class Options(Amqp10Options, FailingOptions, BrowseOptions, FilterOptions, SinkOptions):
     """Parsed options; printing it shows neither the password nor a uri that may hold one.
 
     broker                  AUTO until `for_broker` has said what kind it is
@@ -95,15 +98,15 @@ class Options(OauthOptions, FailingOptions, BrowseOptions, FilterOptions, SinkOp
     def addresses(self) -> str:
         """Return hosts and user as text, for messages."""
         user = "its certificate's user" if self.sasl_mechanism == EXTERNAL else self.user
+        user = "nobody" if self.sasl_mechanism == SASL_ANONYMOUS else user
         if self.token_file is not None or self.oauth_token_endpoint is not None:
             user = "its token's user"
         return ",".join(f"{host}:{port}" for host, port in self.hosts) + f" as {user}"
 
     def address(self) -> Address:
         """Return the client's Address, without what passwordFile or passwordEnv hold."""
-        tls = ClientTls(
-            self.ca_file, self.cert_file, self.key_file, self.verify, self.sasl_mechanism
-        )
+        mechanism = SASL_PLAIN if self.sasl_mechanism == SASL_ANONYMOUS else self.sasl_mechanism
+        tls = ClientTls(self.ca_file, self.cert_file, self.key_file, self.verify, mechanism)
         return Address(
             hosts=self.hosts,
             vhost=self.vhost,
@@ -149,7 +152,7 @@ def parse_options(given: Mapping[str, str], where: str, how: str = BOTH) -> Opti
     made = Options(**values, given=names)
     _check(made, where, how, "" if given else f" ({NO_TABLES})")
     for spec in known.values():
-        if spec.broker != AMQP:
+        if WARREN in spec.brokers:
             _check_rules(spec, made)
     return made if made.broker == AUTO else for_broker(made, made.broker, f"broker={made.broker}")
 
@@ -158,6 +161,7 @@ def _check(options: Options, where: str, how: str, hint: str) -> None:
     """Refuse options that contradict each other in more than one option's rules."""
     check_login(options)
     check_oauth(options)
+    check_cbs(options)
     if where == WRITE:
         if options.settle_with_batch and not options.atomic_batch:
             raise OptionError(
@@ -213,19 +217,24 @@ def text_of(value: object) -> str:
 
 
 def for_broker(options: Options, broker: str, told: str) -> Options:
-    """Return the options for a broker of that kind, WARREN or AMQP.
+    """Return the options for a broker of that kind, WARREN or one of OTHERS.
 
     told    how that is known, for the error: "broker=amqp", or what the broker says of itself
     raises  OptionError: an option that means nothing there was given
     """
-    assert broker in (WARREN, AMQP), broker
-    if broker == AMQP:
+    assert broker in ANY_BROKER, broker
+    if options.sasl_mechanism == SASL_ANONYMOUS and broker != AMQP10:
+        raise OptionError(
+            f"option saslMechanism=ANONYMOUS is for AMQP 1.0 brokers, this is {told}: give user "
+            "and password, or broker=amqp10"
+        )
+    if broker != WARREN:
         refuse_failing(options, told)
     for spec in SPECS:
-        if spec.broker not in (EITHER, broker) and spec.name.lower() in options.given:
+        if broker not in spec.brokers and spec.name.lower() in options.given:
             raise OptionError(
-                f"option {spec.name} is for broker={spec.broker} and means nothing with {told}; "
-                "leave it out"
+                f"option {spec.name} is for broker={' or '.join(spec.brokers)} and means nothing "
+                f"with {told}; leave it out"
             )
     if broker == WARREN:
         if options.browse_max and options.partitions > 1:
@@ -242,7 +251,7 @@ def for_broker(options: Options, broker: str, told: str) -> Options:
         )
     check_kind_of_queue(options)
     for spec in SPECS:
-        if spec.broker == AMQP:
+        if WARREN not in spec.brokers:
             _check_rules(spec, options)
     return replace(options, broker=broker, atomic_batch=False)
 

@@ -10,6 +10,7 @@ from pyspark_warren.options.connection import ConnectionOptions
 from pyspark_warren.options.specs import (
     AS_BATCH,
     AS_STREAM,
+    BOTH,
     DAY_MS,
     INT_MAX,
     READ,
@@ -39,7 +40,7 @@ SELECTED_MAX: Final = 1_024
 _read = options_of(READ)
 _stream = options_of(READ, AS_STREAM)
 _claims = options_of(READ, AS_STREAM, WARREN)
-_both_ends = options_of(how=AS_STREAM, broker=WARREN)
+_both_ends = options_of(BOTH, AS_STREAM, WARREN)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,11 @@ from typing import Final
 
 from pyspark_warren.options.reading import ClaimOptions
 from pyspark_warren.options.specs import (
-    AMQP,
     AS_BATCH,
     AS_STREAM,
+    BOTH,
     DAY_MS,
+    OTHERS,
     WARREN,
     WRITE,
     Rule,
@@ -27,8 +28,8 @@ from pyspark_warren.options.specs import (
 _write = options_of(WRITE)
 _batch = options_of(WRITE, AS_BATCH)
 _stream = options_of(WRITE, AS_STREAM)
-_warren = options_of(WRITE, broker=WARREN)
-_amqp = options_of(WRITE, broker=AMQP)
+_warren = options_of(WRITE, BOTH, WARREN)
+_amqp = options_of(WRITE, BOTH, *OTHERS)
 _NAMED: Final = "needs sinkId: the name of this output"
 _REMEMBERED: Final = (
     Rule(
@@ -130,12 +131,13 @@ class SinkOptions(ClaimOptions):
         "publishWindow",
         count(1, 65_535),
         1_000,
-        "broker=amqp: most rows of a task that wait for the broker's confirms",
+        "other brokers: most rows of a task that wait for the broker's confirms",
     )
     deduplication_header: bool = _amqp(
         "deduplicationHeader",
         parse_bool,
         False,
-        "broker=amqp: true: a row's message_id is also its header x-deduplication-id, by which a "
-        "Warren queue with x-deduplication drops repeats",
+        "other brokers: true: a row's message_id is also its header x-deduplication-id "
+        "(broker=amqp), by which a Warren queue with x-deduplication drops repeats, or its "
+        "application property _AMQ_DUPL_ID (amqp10), by which ActiveMQ Artemis does",
     )

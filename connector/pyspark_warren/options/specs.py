@@ -18,9 +18,12 @@ from warren.uri import PORT, SASL_PLAIN
 from warren_wire.amqp091.fields import SHORT_STRING_BYTES_MAX
 from warren_wire.arguments import NAME_BYTES_MAX
 from warren_wire.certificate_login import EXTERNAL
+from warren_wire.links.uris import AMQP10
 from warren_wire.message_states import STATES
 from warren_wire.name_patterns import Pattern
 
+SASL_ANONYMOUS: Final = "ANONYMOUS"
+"""The SASL mechanism of clients without a name, of AMQP 1.0 brokers."""
 INT_MAX: Final = 2**31 - 1
 _SIZE_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 TIME_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -199,7 +202,7 @@ def word_of(*allowed: str) -> Callable[[str], str]:
 
 def parse_mechanism(text: str) -> str:
     """Parse the name of a SASL mechanism."""
-    return word_of(SASL_PLAIN.lower(), EXTERNAL.lower())(text).upper()
+    return word_of(SASL_PLAIN.lower(), EXTERNAL.lower(), SASL_ANONYMOUS.lower())(text).upper()
 
 
 def parse_column(text: str) -> str:
@@ -290,8 +293,9 @@ def hosts_text(hosts: tuple[tuple[str, int], ...]) -> str:
 AUTO: Final = "auto"
 WARREN: Final = "warren"
 AMQP: Final = "amqp"
-"""The values of option broker."""
-EITHER: Final = "either"
+"""The values of option broker; AMQP10 is another one."""
+OTHERS: Final = (AMQP, AMQP10)
+ANY_BROKER: Final = (WARREN, *OTHERS)
 READ: Final = "read"
 WRITE: Final = "write"
 BOTH: Final = "both"
@@ -318,9 +322,9 @@ class Spec:
 
     where     READ, WRITE or BOTH
     how       AS_BATCH or AS_STREAM: it is refused in the other one; BOTH
-    broker    WARREN or AMQP: it is refused with a broker of the other kind; EITHER
+    brokers   it is refused with a broker of another kind
     secret    no error shows its value
-    requires  what must be true where it is given; of an option of AMQP, when the broker is known
+    requires  what must be true where it is given; of an option of OTHERS, when the broker is known
     excludes  what must not be
     """
 
@@ -330,7 +334,7 @@ class Spec:
     meaning: str
     where: str = BOTH
     how: str = BOTH
-    broker: str = EITHER
+    brokers: tuple[str, ...] = ANY_BROKER
     secret: bool = False
     requires: Sequence[Rule] = ()
     excludes: Sequence[Rule] = ()
@@ -354,7 +358,7 @@ class Spec:
 MakeOption: TypeAlias = Callable[..., Any]
 
 
-def options_of(where: str = BOTH, how: str = BOTH, broker: str = EITHER) -> MakeOption:
+def options_of(where: str = BOTH, how: str = BOTH, *brokers: str) -> MakeOption:
     """Return a maker of fields for options of that use."""
 
     def option(
@@ -367,7 +371,7 @@ def options_of(where: str = BOTH, how: str = BOTH, broker: str = EITHER) -> Make
         excludes: Sequence[Rule] = (),
     ) -> Any:
         made = kind if isinstance(kind, Kind) else plain(kind)
-        uses = where, how, broker
+        uses = where, how, brokers or ANY_BROKER
         spec = Spec(name, made, default, meaning, *uses, secret, requires, excludes)
         return field(default=default, repr=not secret, metadata={_SPEC: spec})
 

@@ -17,7 +17,7 @@ from pyspark_warren.errors import (
     named_conditions,
 )
 from pyspark_warren.options.options import Options
-from pyspark_warren.options.specs import AMQP
+from pyspark_warren.options.specs import WARREN
 from pyspark_warren.rows.columns import COLUMNS, READ_ONLY, hint_of
 from pyspark_warren.rows.encode import NO_KEY
 from pyspark_warren.sink.checkpoint import (
@@ -106,8 +106,8 @@ class BatchSink(OfOneVersion):
         with named_conditions(self._doing):
             driver = SinkDriver(sink, run, self._epoch, self._options.sink_expires_ms)
         attempt = Attempt.drawn(driver, batch, context.partitionId())
-        if self._options.broker == AMQP:
-            from pyspark_warren.sink.publish import write_published
+        if self._options.broker != WARREN:
+            from pyspark_warren.sink.others import write_published
 
             return write_published(self._options, attempt, rows, self._doing)
         with named_conditions(f"{self._doing}, partition {attempt.partition}", True):

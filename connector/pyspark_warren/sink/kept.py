@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import pika
 
@@ -19,22 +19,37 @@ from warren.uri import Address
 from warren_wire.sessions.pika_connections import IOServices
 
 _KEPT_MAX: Final = 8
-_kept: dict[tuple[Address, Login, ClientName], KeptConnection] = {}
+_kept: dict[tuple[Address, Login, ClientName, str], KeptLink] = {}
 """Kept while the process runs, because Spark reuses its Python workers; each query has its own,
 because the broker shows its name."""
 
 
-def linked(options: Options, doing: str) -> KeptConnection:
+class KeptLink(Protocol):
+    """An open connection.
+
+    alive  whether it is open, and of this process
+    """
+
+    @property
+    def alive(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+K = TypeVar("K", bound=KeptLink)
+
+
+def linked(options: Options, doing: str, make: Callable[[pika.ConnectionParameters], K]) -> K:
     """Return this process's connection of that query, or a new one; raises like `open_any`."""
     name = of_sink(options, read_by())
-    key = options.address(), login_of(options), name
+    key = options.address(), login_of(options), name, options.broker
     link = _kept.pop(key, None)
     if link is None or not link.alive:
         while len(_kept) >= _KEPT_MAX:
             _kept.pop(next(iter(_kept))).close()
-        link = open_any(options, doing, KeptConnection, name)
+        link = open_any(options, doing, make, name)
     _kept[key] = link
-    return link
+    return cast(K, link)
 
 
 class KeptConnection:

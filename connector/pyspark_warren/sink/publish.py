@@ -1,4 +1,4 @@
-"""The sink's task at an AMQP 0.9.1 broker: rows within a window of unconfirmed ones.
+"""The sink's task at another AMQP broker: rows within a window of unconfirmed ones.
 
 At least once: a row without a confirm when the connection is lost is sent again on
 the next one, with the same message_id. A row that the broker returns or rejects ends the task.
@@ -9,10 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import Any, Final
-
-import pyarrow as pa
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, TypeAlias
 
 from pyspark_warren.amqp.connection import named
 from pyspark_warren.errors import (
@@ -24,10 +22,8 @@ from pyspark_warren.errors import (
 from pyspark_warren.options.options import Options
 from pyspark_warren.rows.blocks import size_bytes
 from pyspark_warren.rows.encode import EncodedRows
-from pyspark_warren.rows.properties import decode_properties
-from pyspark_warren.sink.kept import KeptConnection, linked
-from pyspark_warren.sink.window import PUBLISH_WINDOW_BYTES, Run, Window
-from pyspark_warren.sink.writer import Attempt, WrittenPart, encoded_batches
+from pyspark_warren.sink.kept import KeptConnection
+from pyspark_warren.sink.window import PUBLISH_WINDOW_BYTES, Run, Window, row_text
 from warren_wire.amqp091.codec import FRAME_OVERHEAD_BYTES, content_frames, method_frame
 from warren_wire.amqp091.methods import BasicPublish
 
@@ -35,31 +31,38 @@ _RUNS_PER_WINDOW: Final = 4
 """A window is sent in so many pieces, so that the broker confirms one while others are made."""
 _CONTENT_HEAD_BYTES: Final = 12
 """Class, weight and body size before the property list in a content header."""
-_OF_ROWS: Final = frozenset({311, 406})
+TOO_LARGE: Final = 311
+_OF_ROWS: Final = frozenset({TOO_LARGE, 406})
 """Reply codes that refuse a row: content-too-large; precondition-failed, which is RabbitMQ's for a
 message above its limit, a user_id of another user and others."""
 _LATER_S: Final = 0.5
 
 
-def write_published(
-    options: Options, attempt: Attempt, rows: Iterator[pa.RecordBatch], doing: str
-) -> WrittenPart:
-    """Publish the rows of a partition; the broker has confirmed all of them on return.
+class SinkChannel(Protocol):
+    """What rows are sent on, and confirmed; the methods are the task's.
 
-    Rows without a message_id get one that is the same whenever these rows run again in this order.
-    raises  NotRoutableError, PublishError (rejected, too large), BrokerRefusedError,
-            BrokerUnavailableError (also: no confirm in confirmTimeout), SchemaError, SameQueueError
+    at  host and port
     """
-    publishing = Publishing(options, f"{doing}, partition {attempt.partition}")
-    count = 0
-    try:
-        for encoded in encoded_batches(options, rows, attempt.id_prefix(), set()):
-            publishing.add(encoded, count)
-            count += len(encoded)
-        publishing.finish()
-    finally:
-        publishing.close()
-    return WrittenPart(attempt.driver, attempt.batch, attempt.partition, count, ())
+
+    at: str
+
+    def open(self, timeout_s: float) -> None:
+        """Open it; raises why not."""
+
+    def send(self, run: Run, doing: str) -> None:
+        """Give rows to the connection; PublishError for one that does not fit."""
+
+    def close(self) -> None:
+        """Close it, if it is open."""
+
+    def silent_end(self, doing: str) -> WarrenSparkError | None:
+        """Return the failure of a connection with an ended thread; None: it runs."""
+
+    def blocked_text(self) -> str:
+        """Return that the broker takes no rows now, for an error's text; "": it does."""
+
+
+OpenChannel: TypeAlias = "Callable[[Publishing], SinkChannel]"
 
 
 class Publishing:
@@ -71,11 +74,12 @@ class Publishing:
     Invariant: each added row is confirmed, in `_window`, or in `_waiting`
     """
 
-    def __init__(self, options: Options, doing: str) -> None:
+    def __init__(self, options: Options, doing: str, made: OpenChannel) -> None:
         self._options = options
-        self._doing = doing
+        self.doing = doing
+        self._made = made
         self._waiting: deque[Run] = deque()
-        self._channel: _Channel | None = None
+        self._channel: SinkChannel | None = None
         self._changed = threading.Condition()
         self._window = Window(options.publish_window)
         self._failure: WarrenSparkError | None = None
@@ -126,7 +130,7 @@ class Publishing:
                     self._progress_s = time.monotonic()
                 self._window.send(self._waiting.popleft())
                 channel = self._channel
-            channel.send(run, self._doing)
+            channel.send(run, self.doing)
 
     def _wait(self) -> None:
         """Wait for news, with the lock held."""
@@ -135,7 +139,7 @@ class Publishing:
         if left_s <= 0:
             assert self._channel is not None
             raise BrokerUnavailableError(
-                f"{self._doing}: no confirm from {self._channel.at} for confirmTimeout="
+                f"{self.doing}: no confirm from {self._channel.at} for confirmTimeout="
                 f"{timeout_s:g}s, {self._window.rows} rows are unconfirmed"
                 f"{self._channel.blocked_text()}; raise confirmTimeout, or look at the broker"
             )
@@ -150,7 +154,7 @@ class Publishing:
         if self._failure is not None:
             raise self._failure
         if self._lost is None and self._channel is not None:
-            self._lost = self._channel.silent_end(self._doing)
+            self._lost = self._channel.silent_end(self.doing)
         if self._lost is None:
             return False
         now_s = time.monotonic()
@@ -163,14 +167,13 @@ class Publishing:
         return True
 
     def _open(self) -> None:
-        link = linked(self._options, self._doing)
-        self._channel = _Channel(link, self)
+        self._channel = channel = self._made(self)
         try:
-            self._channel.open(self._options.request_timeout_ms / 1000)
+            channel.open(self._options.request_timeout_ms / 1000)
         except Exception as wrong:
             with self._changed:
                 self._channel = None
-                error = named(wrong, self._doing, link.at)
+                error = named(wrong, self.doing, channel.at)
                 if not isinstance(error, BrokerUnavailableError):
                     raise error from None
                 self._lost = error
@@ -179,13 +182,13 @@ class Publishing:
 
     # ------------------------------------------------------------------ the connection's thread
 
-    def confirmed(self, channel: _Channel, tag: int, multiple: bool, good: bool) -> None:
+    def confirmed(self, channel: SinkChannel, tag: int, multiple: bool, good: bool) -> None:
         """Note a basic.ack or basic.nack."""
         with self._changed:
             if channel is not self._channel:
                 return  # of a channel that was given up
             if not good:
-                self._fail(PublishError(f"{self._doing}: {self._rejected(tag)}"))
+                self._fail(PublishError(f"{self.doing}: {self._rejected(tag)}"))
             elif self._window.confirm(tag, multiple):
                 self._progress_s = time.monotonic()
                 self._lost_since_s = None
@@ -196,21 +199,31 @@ class Publishing:
         with self._changed:
             self._fail(
                 NotRoutableError(
-                    f"{self._doing}: no queue for the row with exchange {exchange!r}, routing key "
+                    f"{self.doing}: no queue for the row with exchange {exchange!r}, routing key "
                     f"{key!r}, message_id {message_id!r}: {reason}; bind a queue, or give another "
                     "exchange or routingKey"
                 )
             )
 
-    def closed(self, channel: _Channel, reason: Exception, code: int) -> None:
+    def refused(
+        self, channel: SinkChannel, tag: int, kind: type[WarrenSparkError], why: str
+    ) -> None:
+        """Note an outcome that is not accepted."""
+        with self._changed:
+            if channel is self._channel:
+                found = self._window.row_of(tag)
+                row = "a row" if found is None else row_text(*found)
+                self._fail(kind(f"{self.doing}: {row}: {why}"))
+
+    def closed(self, channel: SinkChannel, reason: Exception, code: int) -> None:
         """Note the end of the channel, or of its connection."""
         with self._changed:
             if channel is not self._channel:
                 return
-            error = named(reason, self._doing, channel.at)
+            error = named(reason, self.doing, channel.at)
             if code in _OF_ROWS:
                 large = f"; {self._largest()}" if "size" in str(reason).lower() else ""
-                self._fail(PublishError(f"{self._doing}: {reason.args[-1]}{large}"))
+                self._fail(PublishError(f"{self.doing}: {reason.args[-1]}{large}"))
             elif isinstance(error, BrokerUnavailableError):
                 self._lost = error
                 self._changed.notify()
@@ -223,7 +236,7 @@ class Publishing:
 
     def _rejected(self, tag: int) -> str:
         found = self._window.row_of(tag)
-        row = "a row" if found is None else _row_text(*found)
+        row = "a row" if found is None else row_text(*found)
         return (
             f"the broker rejects {row}: a target queue is full (x-overflow=reject-publish), or "
             "is not available; consume from it and start the query again"
@@ -239,10 +252,10 @@ class Publishing:
         if not sizes:
             return "no row is unconfirmed"
         size, run, i = max(sizes, key=lambda each: each[0])
-        return f"the largest unconfirmed row: {_row_text(run, i)}, body of {size} bytes"
+        return f"the largest unconfirmed row: {row_text(run, i)}, body of {size} bytes"
 
 
-class _Channel:
+class Channel091:
     """A channel of a link, as one `Publishing` uses it; the methods are the task's."""
 
     def __init__(self, link: KeptConnection, owner: Publishing) -> None:
@@ -348,21 +361,9 @@ def _frames(run: Run, channel: int, frame_max: int, doing: str) -> bytes:
     ):
         if room and len(properties) > room:
             raise PublishError(
-                f"{doing}: {_row_text(run, i)} has {len(properties)} bytes of properties and "
+                f"{doing}: {row_text(run, i)} has {len(properties)} bytes of properties and "
                 f"headers; the broker takes {room} (frame_max {frame_max}): move them into the body"
             )
         frames.append(heads[route])
         frames += content_frames(channel, properties, body, frame_max)
     return b"".join(frames)
-
-
-def _row_text(run: Run, i: int) -> str:
-    """Return a row's number, route and message_id, for an error's text."""
-    rows = run.rows
-    route = 0 if rows.route_ids is None else rows.route_ids[i].as_py()
-    exchange, key = rows.routes[route]
-    found = decode_properties(rows.properties[i].as_py(), frozenset({"message_id"}))
-    return (
-        f"row {run.numbers[i]} (exchange {exchange!r}, routing key {key!r}, message_id "
-        f"{found.get('message_id', '')!r})"
-    )

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pyspark_warren.rows.blocks import size_bytes
 from pyspark_warren.rows.encode import EncodedRows
+from pyspark_warren.rows.properties import decode_properties
 
 PUBLISH_WINDOW_BYTES: Final = 16 << 20
 """Most bytes of bodies and properties that wait for confirms; one row may be larger."""
@@ -106,3 +107,15 @@ class Window:
         ends = [last for last, _ in self._sent]
         assert ends == sorted(ends) and (not ends or ends[-1] == self._next_tag - 1), ends
         assert not ends or next(iter(self._open)) <= ends[0], ends
+
+
+def row_text(run: Run, i: int) -> str:
+    """Return a row's number, route and message_id, for an error's text."""
+    rows = run.rows
+    route = 0 if rows.route_ids is None else rows.route_ids[i].as_py()
+    exchange, key = rows.routes[route]
+    found = decode_properties(rows.properties[i].as_py(), frozenset({"message_id"}))
+    return (
+        f"row {run.numbers[i]} (exchange {exchange!r}, routing key {key!r}, message_id "
+        f"{found.get('message_id', '')!r})"
+    )

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from pyspark_warren.claims.client import DirectWriter, WarrenBroker
 from pyspark_warren.options.options import Options
-from pyspark_warren.options.specs import AMQP
+from pyspark_warren.options.specs import AMQP, WARREN
 from pyspark_warren.rows.blocks import blocks_of
 from pyspark_warren.rows.encode import EncodedRows, encode_rows
 from pyspark_warren.sink.checkpoint import refuse_read_queues
@@ -19,10 +19,12 @@ from warren.outgoing import SEND_WINDOW_BYTES
 from warren.stages import SinkDriver, StagedPart, StageKey, StageWriter
 from warren_wire.arguments import DURATION_MS_MAX
 from warren_wire.kernel.properties import EXPIRATION_MS_MAX
+from warren_wire.links.uris import AMQP10
 
 SPARK_ATTEMPT_BITS = 53
-DEDUPLICATION_HEADER = "x-deduplication-id"
-"""By this header a Warren queue with x-deduplication recognizes a message (queues.md)."""
+_ID_HEADERS = {AMQP: "x-deduplication-id", AMQP10: "_AMQ_DUPL_ID"}
+"""By these headers a Warren queue with x-deduplication (queues.md), and ActiveMQ Artemis, recognise
+a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +163,8 @@ def encoded_batches(
             options.routing_key,
             options.persistent,
             ids,
-            DEDUPLICATION_HEADER if options.deduplication_header else None,
-            DURATION_MS_MAX if options.broker == AMQP else EXPIRATION_MS_MAX,
+            _ID_HEADERS[options.broker] if options.deduplication_header else None,
+            EXPIRATION_MS_MAX if options.broker == WARREN else DURATION_MS_MAX,
         )
         count += batch.num_rows
         if "queue" in batch.schema.names:

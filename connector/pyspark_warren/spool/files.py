@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_warren.errors import CheckpointBehindError, SpoolError, SpoolLostError
+from pyspark_warren.rows.identities import IDENTITY_BYTES
 from pyspark_warren.spool import layout
 from pyspark_warren.spool.layout import Epoch, LaneListing, Roster, SpoolFile, Stretch, read_rows
 from pyspark_warren.spool.store import SpoolPlace
@@ -115,12 +116,12 @@ class LaneFolder:
     ) -> tuple[SpoolFile, ...]:
         marks = []
         for mark in sorted(found, key=lambda mark: mark.end):
-            if sizes[mark.name] == mark.rows * layout.IDENTITY_BYTES:
+            if sizes[mark.name] == mark.rows * IDENTITY_BYTES:
                 marks.append(mark)
             elif self.place.store.whole:
                 raise SpoolError(
                     f"file {mark.name} has {sizes[mark.name]} bytes instead of "
-                    f"{mark.rows * layout.IDENTITY_BYTES}; restore it from a copy"
+                    f"{mark.rows * IDENTITY_BYTES}; restore it from a copy"
                 )
         return tuple(marks)
 

@@ -14,11 +14,18 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_warren.errors import CheckpointBehindError, FencedError, SpoolError, SpoolLostError
+from pyspark_warren.errors import (
+    CheckpointBehindError,
+    CheckpointError,
+    FencedError,
+    SpoolError,
+    SpoolLostError,
+)
+from pyspark_warren.options.specs import AMQP
+from pyspark_warren.rows.identities import IDENTITY_BYTES
 from pyspark_warren.spool.files import LaneFiles, LaneFolder
 from pyspark_warren.spool.layout import (
     DESCRIPTION,
-    IDENTITY_BYTES,
     SCHEMA,
     SPOOL_FORMAT,
     Epoch,
@@ -59,6 +66,7 @@ class LaneUse:
     acked_when_spooled: bool = False
     decided: DecidedRows = NONE_DECIDED
     known: bool = False
+    broker: str = AMQP
 
 
 class LaneWriter:
@@ -95,7 +103,7 @@ class LaneWriter:
                 _check_is_there(place, reader)
                 _check_not_behind(folder, use.seen)
             place.store.make(folder.path)
-            describe(place, reader, use.vhost, use.queue)
+            describe(place, reader, use.vhost, use.queue, use.broker)
             epoch = folder.claim(token or secrets.token_hex(8))
             _check_owner(folder, epoch)
             try:
@@ -126,27 +134,34 @@ class LaneWriter:
 
     # -------------------------------------------------------------- sessions
 
-    def begin_session(self, counting: bool = False) -> int:
+    def begin_session(self, counting: bool = False, compared: bool = False) -> int:
         """Return the number of a new session: one consumer on one channel.
 
         counting  a message that the broker sends to it again has a higher delivery count
+        compared  the broker does not mark all that it delivers again
         """
-        return self._memory.begin_session(counting)
+        return self._memory.begin_session(counting, compared)
 
-    def end_session(self, session: int) -> None:
+    def end_session(self, session: int, unsure: Sequence[bytes] = ()) -> None:
         """End a session: the broker may deliver again what it has not seen acknowledged.
+
+        unsure  identities of messages without an id that it may not have seen acknowledged
+
 
         Deliveries of that session which were not given to `take` are dropped from here on: the
         broker delivers them again, and given late they would have a second row.
         """
-        self._memory.end_session(session)
+        self._memory.end_session(session, unsure)
 
     # -------------------------------------------------------------- rows
 
-    def take(self, session: int, batch: pa.RecordBatch) -> Sequence[int]:
+    def take(
+        self, session: int, batch: pa.RecordBatch, known: bytes | None = None
+    ) -> Sequence[int]:
         """Append the deliveries that are no rows yet; return each delivery's position.
 
         batch   of rows.SCHEMA, in the order of the channel
+        known   their identities; None: those of AMQP 0.9.1
         returns when the rows are durable and the lane is still owned: a delivery may be
                 acknowledged as soon as its position may
         raises  FencedError, SpoolError: nothing of the batch may be acknowledged
@@ -155,9 +170,9 @@ class LaneWriter:
         self._check_usable()
         if not batch.schema.equals(SCHEMA):
             raise AssertionError(f"rows of {batch.schema}, wanted {SCHEMA}")
-        identities = identities_of(batch)
+        identities = identities_of(batch) if known is None else known
         again = pc.indices_nonzero(batch.column("redelivered")).to_pylist()
-        if not again and not self._memory.has_returned:
+        if not again and not self._memory.compares(session):
             first = self.end
             self._memory.add(first, identities, session)
             self._append(batch, identities)
@@ -361,10 +376,17 @@ def _check_not_behind(folder: LaneFolder, seen: int) -> None:
             raise CheckpointBehindError(folder.behind(settled, seen))
 
 
-def describe(place: SpoolPlace, reader: str, vhost: str, queue: str) -> None:
-    """Write what a reader's spool is of into its folder, or check it; raises SpoolError."""
+def describe(place: SpoolPlace, reader: str, vhost: str, queue: str, broker: str) -> None:
+    """Write what a reader's spool is of into its folder, or check it.
+
+    raises  SpoolError; CheckpointError: its rows came over the other protocol. 1. A broker is
+            replaced by one that speaks the other protocol.  2. Rows that are not acknowledged come
+            again, with the identities of that protocol, which no row has.  3. They would be doubled
+    """
     folder = place.reader_folder(reader)
     mine = {"format": SPOOL_FORMAT, "queue": queue, "reader": reader, "vhost": vhost}
+    if broker != AMQP:  # which the first spools did not say
+        mine["broker"] = broker
     if DESCRIPTION in place.store.sizes(folder):
         with place.store.open(f"{folder}/{DESCRIPTION}") as source:
             data = source.read()
@@ -374,6 +396,15 @@ def describe(place: SpoolPlace, reader: str, vhost: str, queue: str) -> None:
             found = None
         if found == mine:
             return
+        before = (found or {}).get("broker", AMQP)
+        if found is not None and {**found, "broker": broker} == {**mine, "broker": broker}:
+            raise CheckpointError(
+                f"the spool of reader {reader!r} was filled with broker={before}, and the query "
+                f"has broker={broker} now: messages that were received and not acknowledged would "
+                f"not be recognised. Give broker={before} and read the queue to its end with "
+                "availableNow, or use another checkpointLocation and spoolLocation: what was not "
+                "acknowledged is delivered again"
+            )
         if found is not None or place.store.whole:
             raise SpoolError(
                 f"{DESCRIPTION} says {data[:200]!r}, the query's spool is {write_json(mine)!r}; "

@@ -16,11 +16,11 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from pyspark_warren.errors import SpoolError
+from pyspark_warren.rows.identities import IDENTITY_BYTES
 
 SPOOL_FORMAT: Final = 1
 LANE: Final = "0"
 """The folder of a queue's one lane."""
-IDENTITY_BYTES: Final = 16
 CLAIMS: Final = "claims"
 """The folder of a lane's claims, of their own because they are listed after each file."""
 DESCRIPTION: Final = "spool.json"

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from pika import exceptions
-
-from pyspark_warren.amqp.connection import is_no_queue, named, of_look, open_blocking
 from pyspark_warren.errors import BrokerUnavailableError, OptionError
 from pyspark_warren.options.options import Options
+from pyspark_warren.options.specs import AMQP
+from pyspark_warren.spool.brokers import SOME, NoQueueError, ready_of
 from pyspark_warren.spool.files import stretches
 from pyspark_warren.spool.giving_up import SpoolGivingUp
 from pyspark_warren.spool.lane import describe
@@ -70,38 +69,23 @@ class QueueSpool:
     # -------------------------------------------------------------- the broker
 
     def look(self, again: bool = False) -> int:
-        """Return how many messages the queue has ready; raises BrokerRefusedError: no such queue.
+        """Return how many messages the queue has ready, or SOME; raises NoQueueError.
 
         Only once, unless `again`: before a query begins, so that it fails with the reason.
         """
         if self._looked and not again:
             return 0
-        try:
-            found = self._ready()
-        except (exceptions.AMQPError, OSError) as wrong:
-            raise named(wrong, self._doing, self._options.addresses()) from None
+        found = ready_of(self._options, self._doing)
         self._looked = True
         return found
 
     def exists(self) -> bool:
         """Return whether the broker has the queue; raises what else it answers."""
         try:
-            self._ready()
-        except exceptions.ChannelClosedByBroker as wrong:
-            if is_no_queue(wrong):
-                return False
-            raise named(wrong, self._doing, self._options.addresses()) from None
+            ready_of(self._options, self._doing)
+        except NoQueueError:
+            return False
         return True
-
-    def _ready(self) -> int:
-        """Ask the broker for the queue's ready messages; raises pika's errors."""
-        connection = open_blocking(self._options, self._doing, of_look(self._options))
-        try:
-            found = connection.channel().queue_declare(self._options.queue, passive=True)
-            return int(found.method.message_count)
-        finally:
-            if connection.is_open:
-                connection.close()
 
     def limit_to_ready(self) -> None:
         """Limit further batches to what is ready now, and what the spool has."""
@@ -120,7 +104,8 @@ class QueueSpool:
         place = self._spool()
         with place.named("describing the spool"):
             place.store.make(place.reader_folder(start.reader))
-            describe(place, start.reader, self._options.vhost, start.queue)
+            options = self._options
+            describe(place, start.reader, options.vhost, start.queue, options.broker)
         return start.at(0)
 
     def begin(self, start: SpoolPosition) -> Lane:
@@ -158,12 +143,16 @@ class QueueSpool:
         def enough(counts: LaneCounts) -> bool:
             nonlocal received_when_all
             received = counts.end + lane.recognised
-            if received_when_all is None:
+            if received_when_all is None and counts.ready != SOME:
                 received_when_all = received + counts.ready + counts.unwritten
             # A queue to which others publish steadily may never be empty.
             return (
                 counts.unacknowledged >= most
-                or (received >= received_when_all and counts.end > start.row)
+                or (
+                    received_when_all is not None
+                    and received >= received_when_all
+                    and counts.end > start.row
+                )
                 or counts.end - start.row >= rows_max
             )
 
@@ -179,10 +168,24 @@ class QueueSpool:
         lane = self._begun()
         self._wait_for_owner(lane)
         if self._target is None:
-            assert self._ready_at_start is not None and lane.base is not None
-            self._target = max(lane.base, start.row) + self._ready_at_start
-        if lane.end <= start.row and (start.row < self._target or lane.counts is None):
+            self._target = self._found_target(lane, start)
+        target = self._target
+        if lane.end <= start.row and (target is None or start.row < target or lane.counts is None):
             self._wait_until_empty(lane, lambda _: lane.end > start.row)
+
+    def _found_target(self, lane: Lane, start: SpoolPosition) -> int | None:
+        """Return where a run of availableNow ends; None: that is not known yet.
+
+        A broker that does not count ready messages says when there are no more for the credit that
+        it has: what was ready then was received before.
+        """
+        assert self._ready_at_start is not None and lane.base is not None
+        if self._ready_at_start != SOME:
+            return max(lane.base, start.row) + self._ready_at_start
+        found = lane.wait_for_counts(lane.probe(), PROBE_ANSWER_S)
+        if found is None or found.ready == SOME:
+            return None
+        return found.end + found.unwritten
 
     def available(self, start: SpoolPosition) -> tuple[int, int]:
         """Return the durable rows beyond `start` and their bytes."""
@@ -249,9 +252,10 @@ class QueueSpool:
             "rows_spooled": max(0, lane.end - self._start),
         }
         if counts is not None:
-            shown["messages_ready"] = counts.ready
             shown["messages_unacknowledged"] = counts.unacknowledged
-            shown["consumers"] = counts.consumers
+            if self._options.broker == AMQP:
+                shown["messages_ready"] = counts.ready
+                shown["consumers"] = counts.consumers
         if self._giving_up.last is not None:
             shown["given_up"] = self._giving_up.last
         if lane.warning:
@@ -368,8 +372,9 @@ class _Standstill:
                 "is stopped, or the broker does not answer it; end that process, or raise "
                 "requestTimeout"
             )
+        ready = "some" if found.ready == SOME else found.ready
         raise _NothingDeliveredError(
-            f"{self._doing}: the queue has {found.ready} messages ready, and the broker delivers "
+            f"{self._doing}: the queue has {ready} messages ready, and the broker delivers "
             f"none {waited} ({found.consumers} consumers): another one is its single active "
             "consumer or has a higher priority, or the queue is a stream; stop the other one, or "
             "read with a trigger that waits"

@@ -9,12 +9,13 @@ from typing import Final
 import pyarrow as pa
 
 from pyspark_warren.rows.columns import PROPERTY_COLUMNS
+from pyspark_warren.rows.identities import DELIVERY_COUNT
 from pyspark_warren.rows.properties import decode_properties
 from pyspark_warren.rows.rows import ROWS_MAX, make_rows, place_text
 from pyspark_warren.spool.files import read_stretch
 from pyspark_warren.spool.giving_up import give_up
 from pyspark_warren.spool.offset import SpoolSlice
-from pyspark_warren.spool.recognise import ACQUIRED_COUNT, DELIVERY_COUNT
+from pyspark_warren.spool.recognise import ACQUIRED_COUNT
 from pyspark_warren.spool.store import open_place
 from warren_wire.amqp091 import properties as wire
 from warren_wire.block.layout import PRIORITY_DEFAULT

@@ -30,8 +30,9 @@ from pika.adapters.select_connection import IOLoop
 
 from pyspark_warren.amqp.connection import of_receiver, parameters
 from pyspark_warren.amqp.renewing import with_token
-from pyspark_warren.amqp.session import ENDS_LIKEWISE, Session, receive_in_large_pieces
+from pyspark_warren.amqp.session import ENDS_LIKEWISE, receive_in_large_pieces
 from pyspark_warren.errors import BrokerUnavailableError, WarrenSparkError
+from pyspark_warren.spool.brokers import AnySession, open_session
 from pyspark_warren.spool.lane import KEEP_IDENTITIES, LaneUse, LaneWriter
 from pyspark_warren.spool.search import NONE_DECIDED, PASSED, RELEASED, DecidedRows, Decision
 from pyspark_warren.spool.spooling import Spooled, SpoolThread
@@ -135,7 +136,7 @@ class SpoolConsumer:
         options = receiver.options
         self._name = of_receiver(options, receiver.reader, index)
         self._doing = f"reading queue {options.queue!r}"
-        self._session: Session | None = None
+        self._session: AnySession | None = None
         self._number = 0
         self._writing = 0
         self._unacknowledged = Unacknowledged()
@@ -243,9 +244,8 @@ class SpoolConsumer:
         hosts.sort(key=lambda one: options.hosts.index((one.host, one.port)))
         one = hosts[self._attempt % len(hosts)]
         self._attempt += 1
-        prefetch, tag = options.prefetch, self._name.tag
-        self._session = Session(
-            self._receiver.loop, one, options.queue, prefetch, self._doing, self, tag=tag
+        self._session = open_session(
+            self._receiver.loop, options, one, self._doing, self, self._name.tag
         )
 
     def began(self, messages: int, consumers: int) -> None:
@@ -261,7 +261,8 @@ class SpoolConsumer:
                 self._receiver.spool.end_session(number)
 
         counting = session is not None and session.counts_returns
-        self._receiver.spool.begin_session(begun, counting)
+        compared = session is not None and not session.marks_returns
+        self._receiver.spool.begin_session(begun, counting, compared)
         self._receiver.link("")
 
     def received(self) -> None:
@@ -270,9 +271,10 @@ class SpoolConsumer:
 
     def ended(self, why: WarrenSparkError | None) -> None:
         """Forget the session; try again unless another attempt would end likewise."""
-        self._session = None
+        session, self._session = self._session, None
         if self._number:
-            self._receiver.spool.end_session(self._number)
+            unsure = () if session is None else session.unsure
+            self._receiver.spool.end_session(self._number, unsure)
         self._number = self._writing = 0
         self._unacknowledged = Unacknowledged()
         self._arrivals.clear()
@@ -309,7 +311,7 @@ class SpoolConsumer:
             return
         taken = session.take()
         self._writing += taken.count
-        self._arrivals.append((time.monotonic(), array("Q", bytes(taken.tags[-8:]))[0]))
+        self._arrivals.append((time.monotonic(), array("Q", bytes(taken.tags))[-1]))
         self._receiver.spool.write(self._number, taken)
 
     def _late(self) -> None:
@@ -415,6 +417,7 @@ class SpoolReceiver:
             acked_when_spooled=options.ack_mode == "spool",
             decided=self.decided,
             known=self._may_ack,
+            broker=options.broker,
         )
         place = open_place(options.spool_location)
         return LaneWriter.take_over(place, self.reader, use)

@@ -18,6 +18,11 @@ a redelivered message with an identity, in this order:
    no message twice to a session that lives (`counting`), and no count has risen: then the delivery
    is another message, which a look at the queue has marked.
 
+Some brokers do not mark all that they deliver again (`amqp10.session`). In sessions of those
+(`compared`) an unmarked delivery is compared, too: with 1. always, and with 2. only when it has an
+id and the row is held by another session, or when the broker has not said that it has the
+acknowledgement of that only row. To a session that lives they send no message twice.
+
 So with a message id or distinct content every message has one row. Without a message id, messages
 that are equal to the byte cannot be told apart: after a crash one may have two rows, and one that
 equals the only remembered row and was delivered before, but not spooled, has none of its own where
@@ -27,6 +32,7 @@ the counts do not tell.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -36,8 +42,8 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from pyspark_warren.rows.blocks import area_of
+from pyspark_warren.rows.identities import DELIVERY_COUNT, IDENTITY_BYTES, WITH_ID, WITHOUT_ID
 from pyspark_warren.rows.properties import decode_properties
-from pyspark_warren.spool.layout import IDENTITY_BYTES
 from pyspark_warren.spool.search import NONE_DECIDED, PASSED, RELEASED, DecidedRows
 from warren_wire.amqp091 import fields
 from warren_wire.amqp091 import properties as wire
@@ -49,15 +55,11 @@ _DIGEST_BYTES: Final = IDENTITY_BYTES - 1
 _HEADERS: Final = wire.flag("headers")
 _MESSAGE_ID: Final = wire.flag("message_id")
 _BEFORE_HEADERS: Final = (wire.flag("content_type"), wire.flag("content_encoding"))
-DELIVERY_COUNT: Final = "x-delivery-count"
-"""RabbitMQ's header of quorum queues: how often the message was delivered and returned before."""
 ACQUIRED_COUNT: Final = "x-acquired-count"
 Counts: TypeAlias = tuple[int, int]
 """What a broker says of a message's earlier deliveries: `ACQUIRED_COUNT`, DELIVERY_COUNT; or 0."""
 _BROKERS: Final = frozenset((DELIVERY_COUNT.encode(), ACQUIRED_COUNT.encode()))
 """Headers that a broker changes from one delivery of a message to the next."""
-_WITH_ID: Final = b"\x01"
-_WITHOUT_ID: Final = b"\x00"
 
 
 # ------------------------------------------------------------------ identities
@@ -88,7 +90,7 @@ def identities_of(batch: pa.RecordBatch) -> bytes:
         size = len(properties).to_bytes(4, "big")
         whole = join((routes[row], size, properties, body))
         add(blake2b(whole, digest_size=_DIGEST_BYTES).digest())
-        add(_WITH_ID if flags & _MESSAGE_ID else _WITHOUT_ID)
+        add(WITH_ID if flags & _MESSAGE_ID else WITHOUT_ID)
     return join(found)
 
 
@@ -179,6 +181,8 @@ class RowMemory:
     decided              rows that passed count as acknowledged; one that was released is none any
                          more: when its message comes back, it is a new row
     counting             sessions to which a message comes again only with a higher count, or not
+    compared             sessions to which a message comes again, perhaps unmarked, when another
+                         session had it
 
     Rows of sessions that have ended are remembered until there are too many, whatever was settled
     since: 1. a machine is lost with its receiver; 2. its successor settles the rows, and a million
@@ -195,11 +199,14 @@ class RowMemory:
     decided: DecidedRows = NONE_DECIDED
     live: set[int] = field(default_factory=set)
     counting: set[int] = field(default_factory=set)
+    compared: set[int] = field(default_factory=set)
     _runs: list[RowRun] = field(default_factory=list)
     _held: dict[int, int] = field(default_factory=dict)
     _counts: dict[int, tuple[int, Counts]] = field(default_factory=dict)
     _index: dict[bytes, list[int]] | None = None
     _indexed: int = 0
+    _forgotten: int = 0
+    _unsure: Counter[bytes] = field(default_factory=Counter)
     _searched: dict[bytes, int] = field(default_factory=dict)
     _returned: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
     _sessions: int = OLD
@@ -211,17 +218,24 @@ class RowMemory:
 
     # -------------------------------------------------------------- sessions and rows
 
-    def begin_session(self, counting: bool = False) -> int:
+    def begin_session(self, counting: bool = False, compared: bool = False) -> int:
         """Return the number of a new session."""
         self._sessions += 1
         self.live.add(self._sessions)
+        if compared:
+            self.compared.add(self._sessions)
         if counting:
             self.counting.add(self._sessions)
         return self._sessions
 
-    def end_session(self, session: int) -> None:
-        """Rows that the session holds may be delivered again, to any session."""
+    def end_session(self, session: int, unsure: Sequence[bytes] = ()) -> None:
+        """Rows that the session holds may be delivered again, to any session.
+
+        unsure  see `LaneWriter.end_session`
+        """
+        self._unsure.update(unsure)
         self.live.discard(session)
+        self.compared.discard(session)
         if session in self.counting:
             self.counting.discard(session)
             self._counts = {row: of for row, of in self._counts.items() if of[0] != session}
@@ -259,10 +273,13 @@ class RowMemory:
                 if session != OLD or run.end <= self.settled:
                     rows[session] = rows.get(session, 0) + run.end - run.first
         if len(kept) < len(self._runs):
+            self._forgotten += sum(run.end - run.first for run in self._runs)
             self._runs = kept[::-1]
+            self._forgotten -= sum(run.end - run.first for run in self._runs)
             self._held = {row: s for row, s in self._held.items() if self._run(row) is not None}
             self._counts = {row: c for row, c in self._counts.items() if self._run(row) is not None}
-            self._index = None
+            if self._forgotten >= self.keep:  # else the index is made again at each settle
+                self._index = None
 
     def remembers(self, first: int, end: int) -> bool:
         """Return whether any row of first <= position < end is remembered."""
@@ -293,16 +310,16 @@ class RowMemory:
 
         counts  `delivery_counts` of the message; None: not known
         """
-        rows = self._indexed_rows().get(identity, [])
-        if self.decided:
-            rows = [row for row in rows if self.decided.of(row) != RELEASED]
+        rows = self._rows_of(identity)
         found = self._due(identity, rows)
         if found is None:
             # The newest row: it is acknowledged last, so never before its batch is committed.
-            named = identity.endswith(_WITH_ID)
+            named = identity.endswith(WITH_ID)
             if len(rows) != 1 and not (named and rows):
                 return None
             found = rows[-1]
+            if not named and session in self.compared and self._holder(found) == session:
+                return None
             if not named and counts is not None and self._is_another(found, session, counts):
                 return None
         self._held[found] = session
@@ -323,7 +340,7 @@ class RowMemory:
 
     def needs_counts(self, identity: bytes, session: int) -> bool:
         """Return whether the counts of a redelivered message with that identity tell anything."""
-        return session in self.counting and identity.endswith(_WITHOUT_ID)
+        return session in self.counting and identity.endswith(WITHOUT_ID)
 
     def note_counts(self, row: int, session: int, counts: Counts | None) -> None:
         """Note the counts of a redelivered message that is that row.
@@ -340,22 +357,40 @@ class RowMemory:
         2. B's delivery is read first and becomes a row.  3. A's delivery is read: the first one of
         that message, so it is not marked. Only a message id tells that from a new, equal message.
         """
-        if identity.endswith(_WITH_ID) and len(self.live) > 1:
+        if identity.endswith(WITH_ID) and len(self.live) > 1:
             self._returned[identity] = (row, session, self._sessions)
             if len(self._returned) > _RETURNED_MAX:
                 del self._returned[next(iter(self._returned))]
 
-    @property
-    def has_returned(self) -> bool:
-        """Whether deliveries that are not marked must be compared, too."""
-        return bool(self._returned)
-
     def match_first(self, identity: bytes, session: int) -> int | None:
         """Return the row that an unmarked delivery is, or None: see `note_returned`."""
+        if session in self.compared:
+            return self._match_unmarked(identity, session)
         found = self._returned.get(identity)
         if found is None or session == found[1] or session > found[2]:
             return None
         return found[0]
+
+    def _match_unmarked(self, identity: bytes, session: int) -> int | None:
+        rows = self._rows_of(identity)
+        found = self._due(identity, rows)
+        if found is None and rows and identity.endswith(WITH_ID):
+            found = rows[-1] if self._holder(rows[-1]) != session else None
+        elif found is None and len(rows) == 1 and self._unsure[identity] > 0:
+            self._unsure[identity] -= 1
+            found = rows[0]
+        if found is not None:
+            self._held[found] = session
+        return found
+
+    def compares(self, session: int) -> bool:
+        """Return whether unmarked deliveries to the session must be compared.
+
+        Not as long as it has received every row that is remembered: then nothing comes again.
+        """
+        if session not in self.compared:
+            return bool(self._returned)
+        return any(run.session != session for run in self._runs)
 
     def _due(self, identity: bytes, rows: list[int]) -> int | None:
         """Return the first row that the broker has to deliver again, or None.
@@ -377,10 +412,19 @@ class RowMemory:
     def _comes_again(self, row: int) -> bool:
         return self._holder(row) not in self.live and self.decided.of(row) != PASSED
 
+    def _rows_of(self, identity: bytes) -> list[int]:
+        """Return the rows with that identity which its message may be, ascending."""
+        rows = self._indexed_rows().get(identity, [])
+        if self._forgotten:
+            rows = [row for row in rows if row >= self.settled or self._run(row) is not None]
+        if self.decided:
+            rows = [row for row in rows if self.decided.of(row) != RELEASED]
+        return rows
+
     def _indexed_rows(self) -> dict[bytes, list[int]]:
         """Return the rows by identity, ascending; made when a redelivered message comes."""
         if self._index is None:
-            self._index, self._indexed = {}, 0
+            self._index, self._indexed, self._forgotten = {}, 0, 0
             self._searched.clear()
         index = self._index
         for run in self._runs[bisect_right(self._runs, self._indexed, key=_end) :]:
@@ -408,5 +452,5 @@ class RowMemory:
         for before, after in pairwise(self._runs):
             assert before.end <= after.first, (before.first, before.end, after.first)
         assert all(OLD < session <= self._sessions for session in self.live), self.live
-        assert self.counting <= self.live, (self.counting, self.live)
+        assert self.counting | self.compared <= self.live, (self.counting, self.live)
         assert all(session in self.counting for session, _ in self._counts.values())

@@ -11,11 +11,12 @@ import queue
 import threading
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_warren.amqp10.received import ReceivedMessages
 from pyspark_warren.errors import WarrenSparkError
 from pyspark_warren.spool.lane import LaneWriter
 from pyspark_warren.spool.layout import SCHEMA
@@ -50,7 +51,10 @@ class Spooled(NamedTuple):
     attempts: int
 
 
-def batch_of(taken: Deliveries) -> pa.RecordBatch:
+Taken: TypeAlias = Deliveries | ReceivedMessages
+
+
+def batch_of(taken: Taken) -> pa.RecordBatch:
     """Return deliveries as a record batch over the same memory."""
     count = taken.count
 
@@ -102,20 +106,22 @@ class SpoolThread:
         self._thread = threading.Thread(target=self._run, name="warren-spool", daemon=True)
         self._thread.start()
 
-    def begin_session(self, begun: Callable[[int], None], counting: bool = False) -> None:
-        """Begin a session; `begun` gets its number. counting: see `LaneWriter`."""
+    def begin_session(
+        self, begun: Callable[[int], None], counting: bool = False, compared: bool = False
+    ) -> None:
+        """Begin a session; `begun` gets its number. counting, compared: see `LaneWriter`."""
 
         def work(lane: LaneWriter) -> None:
-            number = lane.begin_session(counting)
+            number = lane.begin_session(counting, compared)
             self._post(lambda: begun(number))
 
         self._work.put(work)
 
-    def end_session(self, session: int) -> None:
-        """End a session, after what was given of it."""
-        self._work.put(lambda lane: lane.end_session(session))
+    def end_session(self, session: int, unsure: Sequence[bytes] = ()) -> None:
+        """End a session, after what was given of it; unsure: see `LaneWriter`."""
+        self._work.put(lambda lane: lane.end_session(session, unsure))
 
-    def write(self, session: int, taken: Deliveries) -> None:
+    def write(self, session: int, taken: Taken) -> None:
         """Make deliveries rows; waits while others wait."""
         while not self._slots.acquire(timeout=_THREAD_CHECK_S):
             if not self._thread.is_alive():
@@ -124,7 +130,8 @@ class SpoolThread:
         def work(lane: LaneWriter) -> None:
             batch = batch_of(taken)
             before = lane.recognised
-            positions = lane.take(session, batch)
+            known = None if isinstance(taken, Deliveries) else bytes(taken.identities)
+            positions = lane.take(session, batch, known)
             attempts = highest_delivery_count(batch) if 1 in taken.redelivered else 0
             done = Spooled(
                 session,

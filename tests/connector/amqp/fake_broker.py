@@ -34,10 +34,13 @@ class FakeBroker:
 
     ordered  False: as a priority queue, a new message may overtake others
     counts   a redelivered message says how often it was delivered, as in a quorum queue
+    marks    a redelivered message is marked
     """
 
-    def __init__(self, random: Random, ordered: bool, counts: bool = False) -> None:
-        self.random = random
+    def __init__(
+        self, random: Random, ordered: bool, counts: bool = False, marks: bool = True
+    ) -> None:
+        self.random, self.marks = random, marks
         self.ordered, self.counts = ordered, counts
         self.ready: list[Message] = []
         self.channels: list[Channel] = []
@@ -67,7 +70,8 @@ class FakeBroker:
                 message = self.ready.pop(0)
                 channel.unacked[channel.next_tag] = message
                 shown = self._shown(message)
-                channel.outbox.append((channel.next_tag, shown, message.deliveries > 0))
+                again = self.marks and message.deliveries > 0
+                channel.outbox.append((channel.next_tag, shown, again))
                 message.deliveries += 1
                 channel.next_tag += 1
 

@@ -116,7 +116,8 @@ class Receiver:
         while len(self.channels) < world.connections:
             channel = world.broker.open(PREFETCH)
             self.channels.append(channel)
-            sessions[id(channel)] = writer.begin_session(counting=world.kind != "other")
+            counting = world.kind in ("quorum", "classic")
+            sessions[id(channel)] = writer.begin_session(counting, world.kind == "unmarked")
             self.tags[id(channel)] = deque()
 
     def take(self, program: Program, writer: LaneWriter, channel: Channel, session: int) -> None:
@@ -161,20 +162,25 @@ class World:
     """The broker, the disk, the checkpoint, the programs.
 
     kind  of the queue: a quorum queue counts deliveries, and may return messages silently; a
-          classic one of RabbitMQ 4 does neither; of another broker's nothing is known
+          classic one of RabbitMQ 4 does neither; of another broker's nothing is known; "unmarked"
+          is of a broker that does not mark what it delivers again
     """
 
-    def __init__(self, seed: int, faults: Faults = SOUND, connections: int = 0) -> None:
+    def __init__(
+        self, seed: int, faults: Faults = SOUND, connections: int = 0, marks: bool = True
+    ) -> None:
         self.random = random = Random(seed)
         self.faults = faults
         self.late_takes: list[tuple[int, object]] = []
         self.kind = random.choice(("quorum", "classic", "other"))
         ordered = random.random() < 0.7
-        self.broker = FakeBroker(random, ordered, counts=self.kind == "quorum")
+        if not marks:
+            self.kind = "unmarked"
+        self.broker = FakeBroker(random, ordered, self.kind == "quorum", marks)
         self.disk = Disk(random, whole=random.random() < 0.7)
         self.disk.trouble = random.choice((0.0, 0.02))
         self.acked_when_spooled = random.random() < 0.5
-        self.with_ids = random.random() < 0.6
+        self.with_ids = random.random() < 0.6 or not marks
         # Without message ids several connections may double (docs/how-to/other-brokers.md).
         self.connections = connections or (random.choice((1, 2)) if self.with_ids else 1)
         self.trigger = random.choice(("processing", "processing", "once"))
@@ -238,7 +244,7 @@ class World:
             self.broker.close(self.random.choice(channels))
         elif chance < 0.45:
             self.broker.crash()
-        elif chance < 0.55 and channels and self.kind != "classic":
+        elif chance < 0.55 and channels and self.kind in ("quorum", "other"):
             self.broker.return_silently(self.random.choice(channels))
         elif chance < 0.7 and self.disk.late:
             self.disk.land_late()

@@ -111,7 +111,7 @@ def test_a_spool_that_was_removed_before_the_first_row_was_read(where: SpoolPlac
     with pytest.raises(SpoolLostError, match="nothing of reader 'spark-1', which the checkpoint"):
         take_over(where, known)
     where.store.make(where.reader_folder("spark-1"))
-    describe(where, "spark-1", "/", "flights")
+    describe(where, "spark-1", "/", "flights", "amqp")
     assert take_over(where, known).end == 0
 
 

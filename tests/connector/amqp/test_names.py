@@ -15,7 +15,7 @@ from connector.amqp.rabbitmq import POLL_S, OneRabbitMQ
 from connector.amqp.stream_query import Stream, StreamQuery
 from pyspark_warren.amqp.connection import of_receiver, of_sink, of_stream
 from pyspark_warren.options.options import parse_options
-from pyspark_warren.sink.publish import write_published
+from pyspark_warren.sink.others import write_published
 from pyspark_warren.sink.writer import Attempt
 from tests.patience import PATIENCE_S
 from warren.stages import SinkDriver

@@ -18,7 +18,7 @@ from connector.amqp.rabbitmq import MESSAGE_BYTES_MAX, OneRabbitMQ
 from connector.amqp.relay import Relay
 from pyspark_warren import errors
 from pyspark_warren.options.options import parse_options
-from pyspark_warren.sink.publish import write_published
+from pyspark_warren.sink.others import write_published
 from pyspark_warren.sink.writer import Attempt, WrittenPart
 from tests.patience import PATIENCE_S, PROMPTLY_S, TooSlow, with_time_enough
 from warren.admin import Admin

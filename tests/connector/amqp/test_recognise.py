@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_warren.spool.layout import IDENTITY_BYTES
+from pyspark_warren.rows.identities import IDENTITY_BYTES
 from pyspark_warren.spool.recognise import OLD, RowMemory, delivery_counts, identities_of
 from tests.connector.amqp.spooling import rows, with_id
 from warren_wire.amqp091.properties import NONE, Properties, encode
@@ -117,6 +117,50 @@ def test_with_an_id_it_is_the_same_on_the_same_channel_too() -> None:
     one = identity(b"b", with_id("1"))
     memory.add(0, one, session)
     assert memory.match(one, session, (0, 0)) == 0
+
+
+def test_unmarked_messages_are_compared_where_the_broker_does_not_mark() -> None:
+    """Rows that have to come again answer; others only for an id that another session has."""
+    memory = RowMemory(0, 100)
+    first = memory.begin_session(compared=True)
+    named, ping = identity(b"b", with_id("1")), identity(b"ping")
+    memory.add(0, ping + named + identity(b"x") + named, first)
+    assert memory.match_first(named, first) is None, "the publisher sent it twice"
+    assert not memory.compares(first), "it has received all rows itself"
+    memory.settle(2)
+    memory.end_session(first, [identity(b"x")])
+    second = memory.begin_session(compared=True)
+    assert memory.compares(second)
+    assert memory.match_first(ping, second) is None, "a new one: the other was acknowledged"
+    assert memory.match_first(identity(b"x"), second) == 2, "it was not settled"
+    assert memory.match_first(identity(b"x"), second) == 2, "nor is its acknowledgement known"
+    assert memory.match_first(identity(b"x"), second) is None, "it comes once for each"
+    assert [memory.match_first(named, second) for _ in range(2)] == [3, None]
+    memory.check()
+
+
+def test_without_an_id_what_the_session_has_is_another() -> None:
+    memory = RowMemory(0, 100)
+    session = memory.begin_session(compared=True)
+    memory.add(0, identity(), session)
+    assert memory.match(identity(), session) is None
+    other = memory.begin_session(compared=True)
+    assert memory.match(identity(), other) == 0
+
+
+@pytest.mark.parametrize("keep", [2, 1000])
+def test_the_index_outlives_rows_that_are_forgotten(keep: int) -> None:
+    memory = RowMemory(0, keep)
+    for at in range(40):
+        session = memory.begin_session()
+        memory.add(at, identity(b"%d" % at, with_id("1")), session)
+        memory.end_session(session)
+        memory.settle(at + 1)
+        newest = memory.match(identity(b"%d" % at, with_id("1")), memory.begin_session())
+        assert newest == at
+        for old in range(at + 1):
+            found = memory.match(identity(b"%d" % old, with_id("1")), OLD)
+            assert (found == old) is memory.remembers(old, old + 1)
 
 
 def test_a_publishers_count_is_none_of_the_brokers() -> None:

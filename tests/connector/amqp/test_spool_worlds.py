@@ -26,6 +26,18 @@ def test_no_message_is_lost_or_doubled(seed: int) -> None:
     World(seed).run()
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nor_where_the_broker_marks_nothing(seed: int) -> None:
+    World(seed, marks=False).run()
+
+
+def test_a_receiver_that_believes_such_a_broker_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RowMemory, "_match_unmarked", lambda *_: None)
+    with pytest.raises(AssertionError):
+        for seed in PLANT_SEEDS:
+            World(seed, marks=False).run()
+
+
 @pytest.mark.parametrize("counts", [False, True], ids=["classic", "quorum"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_equal_messages_that_others_looked_at_have_a_row_each(seed: int, counts: bool) -> None:

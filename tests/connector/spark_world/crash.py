@@ -6,10 +6,10 @@
     python3 build.py crashes --spark 3.5.9                      loops of batches: `batch_crashes`
 
 A run is one query on queues of its own. The matrix: brokers (a Warren cluster of three nodes, the
-system's RabbitMQ, RabbitMQ 4 in the chroot that `build.py bench` makes) x faults x sinks. At its
-end every message must have arrived, and once, except in a queue of a RabbitMQ, which is promised
-rows at least once: there repeats must have the same message_id. A failure prints the command that
-draws the same run again.
+system's RabbitMQ, RabbitMQ 4 in the chroot that `build.py bench` makes, ActiveMQ Artemis over
+AMQP 1.0) x faults x sinks. At its end every message must have arrived, and once, except in a queue
+of another broker, which is promised rows at least once: there repeats must have the same
+message_id. A failure prints the command that draws the same run again.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 import pyspark
 from sparks import venvs
 
 from bench import rabbitmq
 from connector.amqp.rabbitmq import OneRabbitMQ
+from connector.amqp10.brokers import Artemis
 from pyspark_warren.spark_line import TELLS_START
+from spark_world.artemis import ArtemisNode
 from spark_world.crash_faults import FAULTS, Scene
 from spark_world.crash_world import SINKS, CrashWorld
 from spark_world.rabbit import RabbitWorld
@@ -110,6 +113,9 @@ class RabbitNode:
         return RabbitWorld(self.broker.hosts, directory)
 
 
+AnyNodes: TypeAlias = WarrenNodes | RabbitNode | ArtemisNode
+
+
 @dataclass(frozen=True)
 class Cell:
     """One field of the matrix."""
@@ -152,14 +158,16 @@ class Brokers:
 
     place: Path
     stack: ExitStack
-    made: dict[str, WarrenNodes | RabbitNode] = field(default_factory=dict)
+    made: dict[str, AnyNodes] = field(default_factory=dict)
 
-    def get(self, name: str) -> WarrenNodes | RabbitNode:
+    def get(self, name: str) -> AnyNodes:
         """Return the broker of that name, started."""
         if name not in self.made:
             if name.startswith("warren"):
                 cluster = self.stack.enter_context(LocalCluster(3, self.place / name))
                 self.made[name] = (WarrenNodes if name == "warren" else WarrenAsAmqp)(cluster)
+            elif name == "artemis":
+                self.made[name] = ArtemisNode(self.stack.enter_context(Artemis()))
             else:
                 root = SYSTEM if name == "rabbitmq-system" else rabbitmq.find([])
                 node = self.stack.enter_context(OneRabbitMQ(root=root))
@@ -169,12 +177,10 @@ class Brokers:
 
 FAULTS_OF_SINK = ("driver", "python", "executor", "node", "connection")
 """What is done to a query that reads files."""
-BROKERS = ("warren", "warren-amqp", "rabbitmq-system", "rabbitmq-4")
+BROKERS = ("warren", "warren-amqp", "rabbitmq-system", "rabbitmq-4", "artemis")
 
 
-def one_run(
-    broker: WarrenNodes | RabbitNode, cell: Cell, directory: Path, seed: int
-) -> tuple[str, int, int]:
+def one_run(broker: AnyNodes, cell: Cell, directory: Path, seed: int) -> tuple[str, int, int]:
     """One query, start to end; what was done to it, rows lost, rows doubled.
 
     raises AssertionError: a query did not end as it must, or what arrived is not what was sent
@@ -189,7 +195,7 @@ def one_run(
 
 
 def cells(options: argparse.Namespace) -> list[Cell]:
-    """Return the fields that the options leave; a RabbitMQ has receivers, and no exact sink."""
+    """Return the fields that the options leave; others have receivers, and no exact sink."""
     return [
         Cell(broker, fault, sink)
         for fault in FAULTS
@@ -288,9 +294,7 @@ def main() -> int:
     return 1 if any(each.failed for each in results.values()) else 0
 
 
-def _counted(
-    broker: WarrenNodes | RabbitNode, cell: Cell, directory: Path, seed: int, counts: Counts
-) -> None:
+def _counted(broker: AnyNodes, cell: Cell, directory: Path, seed: int, counts: Counts) -> None:
     """Make one run, print its line, add it up."""
     began = time.monotonic()
     counts.runs += 1

@@ -81,10 +81,8 @@ class RabbitWorld(Runs):
         self.bodies: list[bytes] = []
         host, _, port = hosts.partition(":")
         self._parameters = pika.ConnectionParameters(host, int(port))
-        with pika.BlockingConnection(self._parameters) as connection:
-            arguments = {"x-queue-type": "quorum"}
-            for name in (self.queue, self.target):
-                connection.channel().queue_declare(name, durable=True, arguments=arguments)
+        for name in (self.queue, self.target):
+            self._declare(name)
         super().__init__(
             directory,
             {
@@ -95,6 +93,11 @@ class RabbitWorld(Runs):
                 "source": {"spoolLocation": str(directory / "spool"), "partitions": "2", **source},
             },
         )
+
+    def _declare(self, name: str) -> None:
+        arguments = {"x-queue-type": "quorum"}
+        with pika.BlockingConnection(self._parameters) as connection:
+            connection.channel().queue_declare(name, durable=True, arguments=arguments)
 
     def publish(self, count: int) -> None:
         """Publish numbered messages, confirmed."""

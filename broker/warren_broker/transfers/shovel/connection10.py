@@ -13,15 +13,19 @@ from warren_wire.amqp10.proton import Condition, Link, Session, Terminus
 from warren_wire.certificate_login import EXTERNAL
 from warren_wire.errors import InvalidArgument
 from warren_wire.links.uris import CONNECT_MS, LOGIN_ANONYMOUS, LOGIN_PLAIN, OWN_CLUSTER, ShovelUri
-from warren_wire.sessions.connection10 import Stream10
+from warren_wire.sessions.connection10 import (
+    CLOSE_ANSWER_S,
+    IDLE,
+    NOT_AMQP,
+    UNAUTHORIZED,
+    Stream10,
+)
 from warren_wire.sessions.endpoint import LinkConnection, in_words, tls_of
 from warren_wire.sessions.locate import OwnNode, locate
 from warren_wire.sessions.pika_connections import IOServices
 
 IDLE_MS: Final = 20_000
 """Silence after which the peer counts as dead, unless the URI says another time."""
-CLOSE_ANSWER_S: Final = 2.0
-"""How long the peer may take to answer a close."""
 _MECHANISMS: Final = {
     LOGIN_PLAIN: "PLAIN",
     LOGIN_ANONYMOUS: "ANONYMOUS",
@@ -30,9 +34,6 @@ _MECHANISMS: Final = {
 _FORCED: Final = ("amqp:connection:forced",)
 """Conditions of a connection's end that are not about what was sent on it."""
 _OVER: Final = {SESSION: "it has ended the session", CONNECTION: "it has closed the connection"}
-_UNAUTHORIZED: Final = "amqp:unauthorized-access"
-_NOT_AMQP: Final = "amqp:connection:framing-error"
-_IDLE: Final = "amqp:resource-limit-exceeded"
 
 
 class Endpoint10(LinkConnection, ClientLink, Stream10):
@@ -195,17 +196,17 @@ class Endpoint10(LinkConnection, ClientLink, Stream10):
             return
         if self._is_attached and condition.name not in _FORCED:
             self.refuses = True
-        self.access_refused |= condition.name == _UNAUTHORIZED
+        self.access_refused |= condition.name == UNAUTHORIZED
         self.fail(f"{condition.name}: {condition.description or otherwise}")
 
     def _transport_failed(self, condition: Any) -> None:
         name = "" if condition is None else condition.name
-        if name == _UNAUTHORIZED:
+        if name == UNAUTHORIZED:
             self.access_refused = True
             self.fail("it closed the connection: user or password is refused")
-        elif name == _IDLE:
+        elif name == IDLE:
             self.fail("it sent no heartbeat")
-        elif name == _NOT_AMQP and not self._is_attached:
+        elif name == NOT_AMQP and not self._is_attached:
             if self._client is not None and not self._client.engine.connection.remote_container:
                 self.fail("what listens there does not speak AMQP 1.0, or refuses the login")
         self.fail("the connection was lost" if condition is None else condition.description)

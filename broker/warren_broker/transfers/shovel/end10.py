@@ -19,9 +19,9 @@ from warren_wire.amqp10.proton import Condition, Delivery, Link, Session, symbol
 from warren_wire.links.definition import ShovelEnd
 from warren_wire.links.uris import ShovelUri
 from warren_wire.relay_names import ARGUMENT, RelayedName, name_in_delivered_tag, relayed_tag
+from warren_wire.sessions.connection10 import SIZE_EXCEEDED
 from warren_wire.sessions.locate import OwnNode
 
-SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
 ANSWER_S: Final = 1.0
 """How long the peer may take to answer a drain, or a detach."""
 BLOCKED_S: Final = 1.0
