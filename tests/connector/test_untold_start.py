@@ -254,7 +254,7 @@ def test_a_first_batch_of_an_empty_queue() -> None:
     assert query.batch() == ["1"]
 
 
-def test_a_reader_that_was_refused_says_why_at_its_first_call() -> None:
+def test_a_refused_reader_says_why_at_its_first_call() -> None:
     refused = RefusedStreamReader(OptionError("unknown option"))
     for call in (refused.latestOffset, refused.initialOffset):
         with pytest.raises(OptionError, match="unknown option"):

@@ -19,6 +19,7 @@ from sparks import venvs
 
 START_S = 180
 MEMORY = "512m"
+CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
@@ -175,14 +176,15 @@ def connect(version: str, client_version: str, java_home: str, directory: Path) 
     venv, client = venvs.session(version, "pyspark[connect]"), venvs.client(client_version)
     port = free_ports(1)
     env = with_java(venvs.bare_environment(venv), java_home)
-    env |= {"PYSPARK_PYTHON": str(venv / "bin" / "python"), "SPARK_NO_DAEMONIZE": "1"}
-    env |= {"SPARK_LOG_DIR": str(directory), "SPARK_PID_DIR": str(directory)}
+    env["PYSPARK_PYTHON"] = str(venv / "bin" / "python")
     conf = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.ui.enabled": "false"}
     conf |= {"spark.connect.grpc.binding.port": str(port), "spark.driver.host": "127.0.0.1"}
-    command = [str(venvs.spark_home(venv) / "sbin" / "start-connect-server.sh")]
+    # PySpark 4.0 comes without sbin/start-connect-server.sh, which runs this.
+    command = [str(venvs.spark_home(venv) / "bin" / "spark-submit"), "--class", CONNECT_SERVER]
     command += ["--master", "local[2]", "--driver-memory", MEMORY]
     for name, value in conf.items():
         command += ["--conf", f"{name}={value}"]
+    command.append("spark-internal")
     server = Process(command, env, directory / "connect.log", port)
     try:
         client_env = {**venvs.bare_environment(client), "SPARK_REMOTE": f"sc://127.0.0.1:{port}"}
