@@ -1,6 +1,6 @@
 """Driver and executors with different versions of the connector: refused by name, before reading.
 
-Replaced here is the version that an executor finds; `build.py sparks mixed` has two installed ones.
+Replaced here is the version that an executor finds.
 """
 
 from __future__ import annotations

@@ -130,6 +130,7 @@ def test_no_extra_is_for_the_project_itself() -> None:
         "backup",
         "oauth2",
         "connector",
+        "spark3",
         "spark",
     ]
     notebook = json.loads((ROOT / "examples/notebook/departures.ipynb").read_text())

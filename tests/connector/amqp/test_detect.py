@@ -64,9 +64,14 @@ def test_a_process_asks_an_address_once(rabbitmq: OneRabbitMQ) -> None:
         assert relay.made == 1
 
 
+@pytest.mark.parametrize("protocol", [0, 2, 3])
+def test_a_header_of_amqp_10_says_so(protocol: int) -> None:
+    with answering(b"AMQP%c\x01\x00\x00" % protocol) as hosts:
+        assert detect(given(hosts)).broker == "amqp10"
+
+
 @pytest.mark.parametrize(
-    "answer",
-    [b"AMQP\x00\x01\x00\x00", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x01\0\0\xff\xff\xff\xff"],
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x01\0\0\xff\xff\xff\xff"]
 )
 def test_something_else_is_refused_at_once(answer: bytes) -> None:
     begun = time.monotonic()
