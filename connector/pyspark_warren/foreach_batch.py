@@ -9,9 +9,10 @@ effect.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark_warren.errors import SchemaError
 from pyspark_warren.surroundings import QUERY_ID
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 OneBatch: TypeAlias = "Callable[[DataFrame, int], None]"
 """What `foreachBatch` takes: a batch's rows, and its number."""
-VIEW: Final = "warren_batch"
 
 
 def query_of(rows: DataFrame) -> str:
@@ -74,13 +74,18 @@ def merge(table: str, key: Sequence[str], newest: str = "", deleted: str = "") -
             clauses.append(f"WHEN MATCHED AND {newer} AND s.`{deleted}` THEN DELETE")
         clauses.append(f"WHEN MATCHED AND {newer} THEN UPDATE SET *")
     clauses.append(f"WHEN NOT MATCHED{f' AND NOT s.`{deleted}`' if deleted else ''} THEN INSERT *")
-    statement = f"MERGE INTO {table} AS t USING {VIEW} AS s ON {on} {' '.join(clauses)}"
+    does = f"AS s ON {on} {' '.join(clauses)}"
 
     def merge_batch(rows: DataFrame, number: int) -> None:
         wanted = [*key, *(name for name in (newest, deleted) if name)]
         _check(rows, wanted)
-        _one_of_each(rows, key, newest).createOrReplaceTempView(VIEW)
-        rows.sparkSession.sql(statement)
+        # Loops of batches in threads share a session, and so its views.
+        view = f"warren_batch_{uuid.uuid4().hex}"
+        _one_of_each(rows, key, newest).createOrReplaceTempView(view)
+        try:
+            rows.sparkSession.sql(f"MERGE INTO {table} AS t USING {view} {does}")
+        finally:
+            rows.sparkSession.catalog.dropTempView(view)
 
     return merge_batch
 

@@ -53,6 +53,30 @@ def test_of_two_changes_of_a_batch_the_newest_is_merged(spark: Any) -> None:
     assert found == [("a", 3, "three"), ("b", 1, "b")]
 
 
+def test_merges_of_one_session_do_not_share_a_view(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. A loop has made its view.  2. Another loop makes its own.  3. The first one merges."""
+    seen: list[str] = []
+    plain = type(spark).sql
+
+    def sql(session: Any, statement: str, *more: Any, **named: Any) -> Any:
+        if not statement.startswith("MERGE"):
+            return plain(session, statement, *more, **named)
+        if not seen:
+            seen.append("")
+            merge("t", ["id"])(batch(spark, ("b", 2, "other")), 1)
+        view = statement.split("USING ")[1].split()[0]
+        seen.append(plain(session, f"SELECT id FROM {view}").collect()[0].id)
+        return None
+
+    monkeypatch.setattr(type(spark), "sql", sql)
+    merge("t", ["id"])(batch(spark, ("a", 1, "one")), 1)
+    assert seen == ["", "b", "a"]
+    left = [each.name for each in spark.catalog.listTables() if each.name.startswith("warren_b")]
+    assert left == []
+
+
 def test_a_column_that_is_missing_is_named(spark: Any, table: str) -> None:
     rows = batch(spark, ("a", 1, "one"))
     for one_batch in (
