@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pyspark_warren.errors import SchemaError
+from pyspark_warren.batches.current import local_properties
+from pyspark_warren.errors import SchemaError, UnsupportedError
 from pyspark_warren.surroundings import QUERY_ID
 
 if TYPE_CHECKING:
@@ -26,9 +27,14 @@ OneBatch: TypeAlias = "Callable[[DataFrame, int], None]"
 
 
 def query_of(rows: DataFrame) -> str:
-    """Return the id of the query that calls `foreachBatch`: the one in its checkpoint."""
-    found: str | None = rows.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-    assert found is not None, "called by foreachBatch"
+    """Return the id of the query that calls, the one in its checkpoint; raises UnsupportedError."""
+    found: str | None = local_properties(rows.sparkSession)[0](QUERY_ID)
+    if found is None:
+        raise UnsupportedError(
+            "append_to_delta: the session does not tell which query calls, and a batch's number "
+            "alone is not unique: call it by foreachBatch or a loop of batches, and with Spark "
+            'Connect use writeStream.format("delta") or merge'
+        )
     return found
 
 

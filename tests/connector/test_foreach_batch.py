@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pyspark_warren.errors import SchemaError
-from pyspark_warren.foreach_batch import _one_of_each, insert, merge
+from pyspark_warren.errors import SchemaError, UnsupportedError
+from pyspark_warren.foreach_batch import _one_of_each, append_to_delta, insert, merge
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -75,6 +75,11 @@ def test_merges_of_one_session_do_not_share_a_view(
     assert seen == ["", "b", "a"]
     left = [each.name for each in spark.catalog.listTables() if each.name.startswith("warren_b")]
     assert left == []
+
+
+def test_a_batch_of_no_query_is_not_appended(spark: Any) -> None:
+    with pytest.raises(UnsupportedError, match="does not tell which query calls"):
+        append_to_delta("/nowhere")(batch(spark, ("a", 1, "one")), 1)
 
 
 def test_a_column_that_is_missing_is_named(spark: Any, table: str) -> None:
