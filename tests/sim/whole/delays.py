@@ -81,7 +81,7 @@ class Delays:
         for ready_ms, index, first, last, failures, _ in state.delayed:
             for at in range(first, last + 1):
                 after[index, at] = ready_ms
-                if index == entry:
+                if index == entry and any(asked[at : at + 1]):
                     self.seen += 1
                     delay_ms = ready_ms - now
                     require(delay_ms == asked[at], "published otherwise", group, index, at)
