@@ -27,6 +27,7 @@ WITHOUT_SPARK = frozenset(("live", "raft", "broker", "sim"))
 INTERPRETED = ["tests/wire/kernel", "tests/wire/amqp091"]
 """Run a second time with the kernel interpreted."""
 FIRST = (
+    ("connector/amqp10",),
     ("connector/amqp",),
     ("connector",),
     ("live",),
@@ -82,7 +83,26 @@ PARTS = {
             "recycled_log",
             "http_connections",
         ),
-    )
+    ),
+    "connector": (
+        2,
+        (
+            "exactly_once",
+            "session",
+            "batches_real",
+            "pages",
+            "encode",
+            "foreach_batch",
+            "expiring",
+            "demo_proof",
+            "queues_worlds",
+            "prefetch_worlds",
+            "without_broker",
+            "spark",
+            "real_broker",
+            "poison",
+        ),
+    ),
 }
 """Folders with so many slow tests that they make several sections each: how many, and their files
 that took longest when they were measured, the longest first; subfolders stay whole."""

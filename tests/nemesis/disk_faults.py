@@ -176,6 +176,13 @@ def _start_again(scene: Scene, node: int) -> None:
         scene.nodes.wipe(node)
         scene.nodes.start(node)
     wait_whole(scene)
+    _remove_what_was_set_aside(scene.nodes.nodes[node].data_dir)
+
+
+def _remove_what_was_set_aside(place: Path) -> None:
+    """As the node's log asks its operator to: a node removes nothing there, and its disk fills."""
+    for reason in (place / SET_ASIDE).glob("*/reason"):
+        shutil.rmtree(reason.parent)
 
 
 def _harm_files(scene: Scene, what: str, harm: Harm) -> None:
