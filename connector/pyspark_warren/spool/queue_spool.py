@@ -25,6 +25,9 @@ PROBE_ANSWER_S: Final = 1.0
 QUIET_PROBES: Final = 2
 """So many answers in succession without a message mean that nothing more is under way: a broker
 may answer before it sends what it has just taken from the queue."""
+UNDER_WAY_S: Final = 10.0
+"""How long such answers are not believed while fewer have come than were ready at first; others may
+have taken them, or their time is over."""
 COUNTS_S: Final = 1.0
 """The greatest age of the counts in the query's progress."""
 
@@ -57,7 +60,6 @@ class QueueSpool:
         self._changed = changed
         self._place: SpoolPlace | None = None
         self._reader = ""
-        self._looked = False
         self._ready_at_start: int | None = None
         self._target: int | None = None
         self._asked_at = 0.0
@@ -73,11 +75,9 @@ class QueueSpool:
 
         Only once, unless `again`: before a query begins, so that it fails with the reason.
         """
-        if self._looked and not again:
-            return 0
-        found = ready_of(self._options, self._doing)
-        self._looked = True
-        return found
+        if self._ready_at_start is None or again:
+            self._ready_at_start = ready_of(self._options, self._doing)
+        return self._ready_at_start
 
     def exists(self) -> bool:
         """Return whether the broker has the queue; raises what else it answers."""
@@ -89,7 +89,7 @@ class QueueSpool:
 
     def limit_to_ready(self) -> None:
         """Limit further batches to what is ready now, and what the spool has."""
-        self._ready_at_start = self.look(again=True)
+        self.look(again=True)
 
     # -------------------------------------------------------------- steps of `latest`
 
@@ -311,9 +311,15 @@ class QueueSpool:
 
         enough  whether to wait no longer
         raises  BrokerUnavailableError: for requestTimeout nothing has moved, or no answer came
+
+        1. The first receiver asks for messages.  2. A busy broker counts them as taken and has yet
+        to read them.  3. Two answers say that nothing is ready, and a run with one batch would end
+        without a row. So what was ready before the receiver began is waited for, a while.
         """
         self._wait_for_owner(lane)
         quiet, last = 0, None
+        quiet_since_s = time.monotonic()
+        due = (lane.base or 0) + max(0, self._ready_at_start or 0)
         still = _Standstill(self._doing, self._options.request_timeout_ms / 1000)
         while True:
             probe = lane.probe()
@@ -327,7 +333,12 @@ class QueueSpool:
             silent = found.ready == 0 and found.unwritten == 0
             same = last is None or found.end == last
             quiet, last = (quiet + 1 if silent and same else 0), found.end
-            if quiet >= QUIET_PROBES:
+            if not quiet:
+                quiet_since_s = time.monotonic()
+            all_came = found.end + lane.recognised >= due
+            if quiet >= QUIET_PROBES and (
+                all_came or time.monotonic() - quiet_since_s > UNDER_WAY_S
+            ):
                 return
             lane.wait(lambda: False, PROBE_S)
 

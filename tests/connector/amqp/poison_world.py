@@ -25,7 +25,6 @@ from pyspark_warren.spool.giving_up import give_up
 from pyspark_warren.spool.lane import LaneUse, LaneWriter
 from pyspark_warren.spool.lanes import LaneCounts
 from pyspark_warren.spool.offset import SpoolOffset, SpoolSlice
-from pyspark_warren.spool.queue_spool import QueueSpool
 from pyspark_warren.spool.receiver_process import SpoolConsumer
 from pyspark_warren.spool.search import Decided, DecidedRows
 from pyspark_warren.spool.stdio import ReceiverTask
@@ -185,7 +184,7 @@ class PoisonSpoolWorld:
         lane = type("WorldLane", (StepLane,), {"world": self})
         patch.setattr(queue_spool, "Lane", lane)
         patch.setattr(queue_spool, "open_place", lambda location: self.place)
-        patch.setattr(QueueSpool, "look", lambda queue, again=False: len(self.broker.ready))
+        patch.setattr(queue_spool, "ready_of", lambda options, doing: len(self.broker.ready))
 
     def put(self, count: int, bad: Iterable[int] = ()) -> None:
         """Publish messages, some of them at fault."""
