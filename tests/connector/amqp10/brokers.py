@@ -29,6 +29,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 JARS = ROOT / ".warren" / "jars"
 INSTALL_S = 600
+SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Of a JVM that lives for seconds: less is compiled, and by the quick compiler."""
 ARTEMIS_VERSION, QPID_VERSION = "2.42.0", "9.2.1"
 _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -142,7 +144,7 @@ class JavaNode:
         program = str(HERE / "java" / self.source)
         with (self.data / "log").open("a") as log:
             self._process = subprocess.Popen(
-                ["java", "-Xmx256m", "-cp", classes, program, *self.arguments()],
+                ["java", *SHORT, "-Xmx256m", "-cp", classes, program, *self.arguments()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
