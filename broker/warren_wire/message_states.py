@@ -11,4 +11,4 @@ CLAIMED: Final = "claimed"
 DEAD: Final = "dead"
 STATES: Final = (READY, HELD, DELAYED, CLAIMED, DEAD)
 """Ready; delivered to a consumer; waiting for its next delivery; in a claim; a dead letter that is
-not yet where it goes. Their places in this tuple are their numbers (`queue.view.ViewRow`)."""
+not yet where it goes. Their places in this tuple are their numbers (`queue.places.ViewRow`)."""

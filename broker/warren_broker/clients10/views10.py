@@ -11,7 +11,7 @@ from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.client.view_reads import Kept
 from warren_broker.cluster.messages import ViewIs
 from warren_machines.metadata.records import QueueRecord
-from warren_machines.queue.view import ViewRow
+from warren_machines.queue.places import ViewRow
 from warren_wire import errors
 from warren_wire.admin.queues import ViewEdges, ViewEdgesRequest
 from warren_wire.amqp10.viewed import ViewHead

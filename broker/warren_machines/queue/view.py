@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from warren_machines.queue.letters.letter_queue import REASONS
-from warren_machines.queue.ready.ranges import COUNT_MASK, unmarked
-from warren_machines.queue.relays.relays import KEPT_MS
+from warren_machines.queue.places import SOURCES, Names, ViewRow
 from warren_machines.queue.sinks.sink_state import SinkRun
 from warren_machines.queue.state import QueueState
 from warren_wire.admin.queues import EDGES_MAX
-from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, READY
 
-ViewRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
-"""(state, name, index, first, last, delivery_count, acquired_count, since_ms, next_ms, claim).
-
-state     place in STATES
-name      place in the view's names: consumer tag, relay, reader, or reason of a death; -1: none
-first     and last, both included, of the block at log index `index`
-since_ms  when it was delivered, its relay lost its session, or it died; 0: not known
-next_ms   when it is ready again if nothing is done: the end of its delay, the expiry of its
-          claim, or of what is kept for a relay; 0: never, or now
-claim     its number; 0: none
-"""
 SCANNED_MAX: Final = 250_000
 """Runs that one view looks at: the leader does nothing else meanwhile."""
 VIEW_ROWS_MAX: Final = 200_000
@@ -39,28 +25,12 @@ class ViewTooLarge(Exception):
     """The queue, or this piece of it, is scattered over too many runs for one view."""
 
 
-class Names:
-    """Names that occur often, each kept once."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, int] = {}
-
-    def place(self, name: str) -> int:
-        """Return the place of a name; "" has none."""
-        return self._places.setdefault(name, len(self._places)) if name else -1
-
-    def all(self) -> tuple[str, ...]:
-        """Return the names by place."""
-        return tuple(self._places)
-
-
 def view_of(
     state: QueueState, wanted: frozenset[str], first: int, last: int, count_max: int
 ) -> tuple[tuple[str, ...], tuple[ViewRow, ...]]:
     """Return names and rows of the messages in these states, state by state.
 
-    Ready ones come in the order of delivery, delayed ones by time, claimed ones in claim order,
-    letters in the order of the deaths, held ones by consumer in the order of delivery.
+    They come in the order of `places`.
 
     first, last  log indexes first ≤ index < last only
     count_max    messages; 0: all
@@ -118,10 +88,10 @@ def edges_of(state: QueueState, wanted: frozenset[str], pieces: int) -> tuple[in
 def _rows(state: QueueState, wanted: frozenset[str], names: Names) -> Iterator[ViewRow]:
     """Yield every row; raises ViewTooLarge after SCANNED_MAX."""
     scanned = 0
-    for name, rows in _SOURCES.items():
+    for name, rows in SOURCES.items():
         if name not in wanted:
             continue
-        for row in rows(state, names):
+        for _, _, row in rows(state, names, None, True):
             scanned += 1
             if scanned > SCANNED_MAX:
                 raise ViewTooLarge(
@@ -129,52 +99,6 @@ def _rows(state: QueueState, wanted: frozenset[str], names: Names) -> Iterator[V
                     "its states, or for its first messages only"
                 )
             yield row
-
-
-def _ready(state: QueueState, names: Names) -> Iterable[ViewRow]:
-    for index, first, last, failed, acquired in state.order:
-        yield 0, -1, index, first, last, failed, acquired, 0, 0, 0
-
-
-def _held(state: QueueState, names: Names) -> Iterable[ViewRow]:
-    for consumer in sorted(state.all_consumers(), key=lambda each: each.order):
-        place = names.place(consumer.tag)
-        for first_id, last_id, index, first, failed, acquired, since_ms in consumer.held:
-            last = first + last_id - first_id
-            yield 1, place, index, first, last, failed, acquired & COUNT_MASK, since_ms, 0, 0
-    for name, relay in sorted(state.relays.items()):
-        place = names.place(name)
-        since_ms, until_ms = relay.idle_ms, relay.idle_ms and relay.idle_ms + KEPT_MS
-        for _, _, index, first, last, failed, acquired in relay.kept:
-            acquired &= COUNT_MASK
-            yield 1, place, index, first, last, failed, acquired, since_ms, until_ms, 0
-
-
-def _delayed(state: QueueState, names: Names) -> Iterable[ViewRow]:
-    for ready_ms, index, first, last, failed, acquired in state.delayed:
-        yield 2, -1, index, first, last, failed, acquired & COUNT_MASK, 0, ready_ms, 0
-
-
-def _claimed(state: QueueState, names: Names) -> Iterable[ViewRow]:
-    for reader in state.readers.values():
-        place = names.place(reader.name)
-        for number in sorted(reader.claims):
-            claim = reader.claims[number]
-            for index, first, last, failed, acquired in map(unmarked, claim.runs):
-                when = claim.expires_ms
-                yield 3, place, index, first, last, failed, acquired, 0, when, number
-        for part in reader.parts:
-            for index, first, last, failed, acquired in map(unmarked, part.runs):
-                yield 3, place, index, first, last, failed, acquired, 0, part.expires_ms, 0
-
-
-def _dead(state: QueueState, names: Names) -> Iterable[ViewRow]:
-    for _, index, first, last, code, died_ms in state.letters:
-        failed, reason = divmod(code, len(REASONS))
-        yield 4, names.place(REASONS[reason]), index, first, last, failed, 0, died_ms, 0, 0
-
-
-_SOURCES: Final = {READY: _ready, HELD: _held, DELAYED: _delayed, CLAIMED: _claimed, DEAD: _dead}
 
 
 def sinks_of(

@@ -18,7 +18,7 @@ from warren_wire.amqp10.fetched import MalformedPiece
 from warren_wire.undecodable import UNDECODABLE
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
-"""See `warren_machines.queue.view.ViewRow`."""
+"""See `warren_machines.queue.places.ViewRow`."""
 _HEAD = struct.Struct("<II")
 _ALIGNED = 8
 

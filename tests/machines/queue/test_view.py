@@ -10,8 +10,9 @@ from tests.machines.queue.logs import grow
 from tests.machines.queue.world import Queue
 from warren_machines.queue import view
 from warren_machines.queue.commands import Checkout, Discard, OpenClaim, RegisterReader, Return
+from warren_machines.queue.places import ViewRow
 from warren_machines.queue.queue_snapshot import snapshot
-from warren_machines.queue.view import ViewRow, ViewTooLarge, edges_of, view_of
+from warren_machines.queue.view import ViewTooLarge, edges_of, view_of
 from warren_wire.message_states import STATES
 
 ALL = frozenset(STATES)

@@ -16,6 +16,8 @@ from warren_machines.queue.ready.ranges import Run
 DelayedRow: TypeAlias = Row
 """(ready_ms, index, first, last, delivery_count, acquired_count)."""
 
+_BEFORE_ALL = (-1, -1, -1)
+
 
 class Delayed:
     """Delayed messages as runs, ordered by (ready_ms, index, ordinal).
@@ -143,6 +145,16 @@ class Delayed:
     def __iter__(self) -> Iterator[DelayedRow]:
         """Iterate over all rows in their order; leaves packed leaves packed."""
         return chain(self._forced.all_rows(), self._waiting.all_rows())
+
+    def rows_after(self, waiting: int, place: tuple[int, int, int]) -> Iterator[tuple[int, ...]]:
+        """Yield 0 or 1, whether they wait, and the rows behind (ready_ms, index, ordinal) there.
+
+        Those to be ready now are looked at as if they ascended: they leave within moments.
+        """
+        for number, leaves in enumerate((self._forced, self._waiting)):
+            if number >= waiting:
+                behind = place if number == waiting else _BEFORE_ALL
+                yield from ((number, *row) for row in leaves.rows_after(behind))
 
     def dump(self) -> tuple[list[bytes], list[bytes]]:
         """Return the packed leaves: (forced, others)."""

@@ -359,6 +359,38 @@ class Backlog:
         """Drop the cursor of a filter that is not used any more."""
         self._cursors.pop(number, None)
 
+    # ------------------------------------------------------------ looking
+
+    def runs_after(
+        self, number: int, index: int, ordinal: int, own: bool
+    ) -> Iterator[tuple[int, Fresh]]:
+        """Yield chunks' numbers and runs, those behind a message of a chunk; all stay packed.
+
+        own  False: the number is another member's, and the chunk is found by the page of the log
+        """
+        if not own:
+            number = self._number_at(index >> PAGE_BITS)
+        for chunk in self._from(number):
+            rows = chunk.read()
+            if chunk.number != number:
+                yield from ((chunk.number, run) for run in rows)
+                continue
+            begin = max(0, bisect_right(rows, (index, ordinal, _BEYOND)) - 1)
+            for at, first, last in islice(rows, begin, None):
+                if (at, last) > (index, ordinal):
+                    first = max(first, ordinal + 1) if at == index else first
+                    yield number, (at, first, last)
+
+    def _number_at(self, page: int) -> int:
+        """Return the number of the first chunk of a page; else of the first one after it."""
+        later = _BEYOND
+        for chunk in self._from(-1):
+            if chunk.page == page:
+                return chunk.number
+            if later == _BEYOND and chunk.page > page:
+                later = chunk.number
+        return later
+
     # ------------------------------------------------------------ as a whole
 
     def __bool__(self) -> bool:

@@ -211,6 +211,19 @@ class Leaves:
         for leaf in self.leaves:
             yield from leaf.read()
 
+    def rows_after(self, place: tuple[int, ...]) -> Iterator[Row]:
+        """Yield the rows behind (key, index, ordinal), where rows ascend; leaves stay packed.
+
+        Of the row that has this message, what is behind it.
+        """
+        begin, ordinal = place[:2], place[2]
+        for at in range(self.place_of(place), len(self.leaves)):
+            for row in self.leaves[at].read():
+                if row[:2] > begin:
+                    yield row
+                elif row[:2] == begin and row[3] > ordinal:
+                    yield (row[0], row[1], max(row[2], ordinal + 1), *row[3:])
+
     def dump(self) -> list[bytes]:
         """Return the packed leaves."""
         return [leaf.encoded() for leaf in self.leaves]

@@ -28,15 +28,17 @@ class ReturnedRuns(Leaves):
     Where leaves begin depends on the operations since the runs were loaded, which are the same on
     every member.
 
+    gone     leaves that were removed at the front here: a leaf has its place and these as a number
     _passed  number of a filter to the place of a leaf: it has passed all leaves before that, and
              nothing in them matches it (`Leaf.passed`)
     """
 
-    __slots__ = ("_passed",)
+    __slots__ = ("_passed", "gone")
 
     def __init__(self, packed: Iterable[bytes] = ()) -> None:
         """packed: what `dump` returned."""
         super().__init__(packed)
+        self.gone = 0
         self._passed: dict[int, int] = {}
 
     def append(self, run: Run) -> None:
@@ -87,6 +89,7 @@ class ReturnedRuns(Leaves):
     def remove_leaf(self, at: int) -> None:
         """See `Leaves`."""
         super().remove_leaf(at)
+        self.gone += not at
         last = max(0, len(self.leaves) - 1)
         for number, passed in self._passed.items():
             self._passed[number] = min(passed - (passed > at), last)
@@ -170,6 +173,38 @@ class ReturnedRuns(Leaves):
         """Load what `looked` returned."""
         for at, passed in rows:
             self.leaves[at].passed = dict.fromkeys(passed, _FROM_FIRST)
+
+    def runs_after(
+        self, number: int, row: int, index: int, ordinal: int
+    ) -> Iterator[tuple[int, int, Run]]:
+        """Yield numbers of leaves, places in them, and runs behind a message; leaves stay packed.
+
+        A message that has left meanwhile was the first of all, or what is behind it is in its row.
+        Where other rows of its leaf have left, too, or came, some are met twice, or a few not.
+        """
+        begin = number - self.gone
+        for at in (begin, begin + 1, begin - 1):
+            found = self._row_of(at, index, ordinal)
+            if found is not None:
+                begin, row = at, found
+                break
+        else:
+            row = row if begin > 0 else 0
+        for at in range(max(0, begin), len(self.leaves)):
+            rows = self.leaves[at].read()
+            for place in range(row, len(rows)):
+                run = rows[place][1:]
+                if run[0] == index and run[1] <= ordinal <= run[2]:
+                    run = (index, ordinal + 1, *run[2:])
+                if run[1] <= run[2]:
+                    yield at + self.gone, place, run
+            row = 0
+
+    def _row_of(self, at: int, index: int, ordinal: int) -> int | None:
+        if not 0 <= at < len(self.leaves):
+            return None
+        rows = enumerate(self.leaves[at].read())
+        return next((i for i, r in rows if r[1] == index and r[2] <= ordinal <= r[3]), None)
 
     def __bool__(self) -> bool:
         return bool(self.leaves)
