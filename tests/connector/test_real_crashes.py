@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from spark_world.crash import Cell, WarrenNodes, one_run
 from spark_world.crash_world import BATCH, SINKS
-from spark_world.runs import RealWorld
+from spark_world.runs import DRIVER, RealWorld
 
 from warren.local import LocalCluster
 
@@ -34,6 +34,19 @@ def test_a_leader_that_dies_while_the_driver_stands_still(
 ) -> None:
     cell, seed = Cell("warren", "stall", "queue"), random.SystemRandom().randrange(1 << 20)
     done, lost, doubled = one_run(WarrenNodes(cluster), cell, tmp_path, seed)
+    assert (lost, doubled) == (0, 0), f"{done}; again: {cell.command(seed)}"
+
+
+@pytest.mark.long
+def test_a_checkpoint_that_was_changed(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DRIVER, "session", None)  # its processes die
+    cell, seed = Cell("warren", "checkpoint", "queue"), random.SystemRandom().randrange(1 << 20)
+    try:
+        done, lost, doubled = one_run(WarrenNodes(cluster), cell, tmp_path, seed)
+    finally:
+        DRIVER.close()
     assert (lost, doubled) == (0, 0), f"{done}; again: {cell.command(seed)}"
 
 

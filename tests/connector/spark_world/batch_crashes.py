@@ -1,7 +1,7 @@
 """Loops of batches on Spark 3.4 and 3.5 under kills: queue to queue and to folders, exactly once.
 
     python3 build.py crashes --spark 3.5.9
-    python3 build.py crashes --spark 3.4.4 --broker warren --runs 1
+    python3 build.py crashes --spark 3.4.4 --broker warren --steps in_function after_publish
 
 A run is one checkpoint on queues of its own. Messages are published, the driver is killed at a
 step, the next run continues and is killed at the next one; a task is killed, a driver stands still
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ from warren.local import LocalCluster
 
 SOURCES: dict[str, dict[str, str]] = {"warren": {}, "spool": {"broker": "amqp"}}
 BATCH, MESSAGES = 50, 120
-OVERTAKEN = ("after_latest", "in_function")
+OVERTAKEN = {f"overtaken_{step}": step for step in ("after_latest", "in_function")}
+EVERYTHING = (*STEPS, "task", *OVERTAKEN, "stop")
+"""What one run does, in this order."""
 
 
 class Loop:
@@ -140,19 +143,24 @@ class Loop:
         self.world.check_exact(self.bodies)
 
 
-def one_run(loop: Loop) -> str:
-    """One loop with all its deaths; return a line of the table."""
+def one_run(loop: Loop, steps: Sequence[str] = EVERYTHING) -> str:
+    """One loop with these deaths; return a line of the table."""
     began = time.monotonic()
-    for step in STEPS:
-        loop.dies(step)
-    loop.loses_a_task()
-    for step in OVERTAKEN:
-        loop.overtaken(step)
-    loop.is_told_to_stop()
+    for step in steps:
+        if step in OVERTAKEN:
+            loop.overtaken(OVERTAKEN[step])
+        elif step == "task":
+            loop.loses_a_task()
+        elif step == "stop":
+            loop.is_told_to_stop()
+        else:
+            loop.dies(step)
     loop.publish()
     version = loop.finish()
     loop.check()
-    kills = f"driver {len(STEPS)}, overtaken {len(OVERTAKEN)}, task 1"
+    done = {"driver": STEPS, "overtaken": OVERTAKEN, "task": ("task",)}
+    counts = {name: len(set(of) & set(steps)) for name, of in done.items()}
+    kills = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
     seconds = time.monotonic() - began
     return f"| {version} | {kills} | {len(loop.bodies):,} | 0 | 0 | {seconds:.0f} |"
 
@@ -163,6 +171,7 @@ def main() -> int:
     parser.add_argument("--spark", required=True)
     parser.add_argument("--runs", type=int, default=1, help="of each source")
     parser.add_argument("--broker", choices=SOURCES)
+    parser.add_argument("--steps", nargs="+", choices=EVERYTHING, default=EVERYTHING)
     options = parser.parse_args()
     python = str(venvs.beside(options.spark))
     with tempfile.TemporaryDirectory(prefix="warren-batches-") as name:
@@ -172,10 +181,8 @@ def main() -> int:
                 for source in [options.broker] if options.broker else SOURCES:
                     directory = Path(name) / f"{source}-{number}"
                     directory.mkdir()
-                    print(
-                        f"| {source} {one_run(Loop(cluster, directory, python, source))}",
-                        flush=True,
-                    )
+                    loop = Loop(cluster, directory, python, source)
+                    print(f"| {source} {one_run(loop, options.steps)}", flush=True)
     return 0
 
 

@@ -202,9 +202,10 @@ def cells(options: argparse.Namespace) -> list[Cell]:
         for sink in SINKS
         for broker in BROKERS
         if options.broker in (None, broker)
-        if options.fault in (None, fault)
+        if fault in (options.fault or FAULTS)
         if options.sink in (None, sink)
         if (broker, fault) != ("warren", "receiver")
+        if fault != "checkpoint" or sink == "queue"
         if sink != "files" or (broker == "warren" and fault in FAULTS_OF_SINK)
     ]
 
@@ -251,7 +252,7 @@ def parsed() -> argparse.Namespace:
         "--warm", action="store_true", help="Spark's Python processes begin as copies of one"
     )
     parser.add_argument("--broker", choices=BROKERS)
-    parser.add_argument("--fault", choices=tuple(FAULTS))
+    parser.add_argument("--fault", nargs="+", choices=tuple(FAULTS))
     parser.add_argument("--sink", choices=SINKS)
     options = parser.parse_args()
     if not cells(options):

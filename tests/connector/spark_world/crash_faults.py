@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import threading
@@ -17,13 +18,18 @@ from typing import Protocol
 
 from connector.amqp.relay import Relay
 from spark_world.crash_world import BATCH, TO_QUEUE, CrashWorld
-from spark_world.runs import DRIVER, ended, resume
+from spark_world.runs import DRIVER, RealWorld, ended, resume
+from spark_world.tampering import TAMPERINGS, last_offset
 
 CUTS = 3
 RECEIVER_KILLS = 2
 LOOK_AGAIN_S = 0.05
 TASK_MASTER = "local[2,3]"
 EXECUTOR_MASTER = "local-cluster[2,1,1024]"
+NAMED = re.compile(r"WARREN_[A-Z_]+")
+SPARKS_OWN = re.compile(
+    r"JSONDecodeError|(?:Exception|Error)[^\n]*log[^\n]*|STREAMING_CHECKPOINT_[A-Z_.]+"
+)
 STALL_S_MAX = 4.0
 """How long a driver stands still while a leader dies: longer than it takes to elect another one."""
 
@@ -79,10 +85,15 @@ def python(scene: Scene) -> str:
     world = scene.world
     foreach = world.sink == "foreach"  # which is called in the driver's process
     steps = world.source_steps if foreach else world.steps
-    step = steps[scene.number % len(steps)]
+    return dies_in_python(scene, steps[scene.number % len(steps)])
+
+
+def dies_in_python(scene: Scene, step: str, number: int = 1) -> str:
+    """Publish, and kill the process that Spark calls at the number-th arrival at that step."""
+    world = scene.world
     publish(scene)
     world.wait_until_free()
-    DRIVER.kill_plan.write_text(f"{step} 1 python")
+    DRIVER.kill_plan.write_text(f"{step} {number} python")
     answer = DRIVER.attempt(world.runs.plan({}))
     done = DRIVER.kill_plan.with_name("kill.done")
     assert done.exists() and "failed" in answer, (step, str(answer)[-3000:])
@@ -233,6 +244,43 @@ def options(scene: Scene) -> str:
     return f"{done}; {words}"
 
 
+def checkpoint(scene: Scene) -> str:
+    """Files of the checkpoint are lost, old, cut or edited: the next run is exact, or ends by name.
+
+    After a refusal the checkpoint is put back as it was, what the tampered one holds is released
+    (docs/explanation/claims.md), and everything must still be there.
+    """
+    world, rng = scene.world, scene.rng
+    what = list(TAMPERINGS)[scene.number % len(TAMPERINGS)]
+    there = world.runs.directory / "checkpoint"
+    older, kept = there.with_name("older"), there.with_name("kept")
+    publish(scene)
+    world.finish()
+    shutil.copytree(there, older)
+    unfinished = rng.random() < 0.5
+    if unfinished:
+        before = dies_in_python(scene, world.steps[-1], 2)
+    else:
+        publish(scene)
+        world.finish()
+        before = "ended well"
+    shutil.copytree(there, kept)
+    TAMPERINGS[what](there, older)
+    publish(scene)
+    world.wait_until_free()
+    answer = DRIVER.attempt(world.runs.plan({}))
+    if "failed" not in answer:
+        return f"{before}, {what}: continued"
+    text = str(answer["failed"])
+    named = NAMED.search(text) or SPARKS_OWN.search(text)
+    assert named, text[-4000:]
+    shutil.rmtree(there)
+    shutil.copytree(kept, there)
+    if isinstance(world.runs, RealWorld):
+        world.runs.release_others(last_offset(there)["reader"])
+    return f"{before}, {what}: {named[0]}"
+
+
 FAULTS: dict[str, Callable[[Scene], str]] = {
     "driver": driver,
     "python": python,
@@ -242,6 +290,7 @@ FAULTS: dict[str, Callable[[Scene], str]] = {
     "stall": stall,
     "connection": connection,
     "options": options,
+    "checkpoint": checkpoint,
 }
 
 

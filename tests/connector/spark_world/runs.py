@@ -274,6 +274,14 @@ class RealWorld(Runs):
         write_direct(self.broker, options, attempt, iter([rows]))
         return bodies
 
+    def release_others(self, reader: str) -> None:
+        """Release what other readers of the source hold, as `warren claims release` does."""
+        with self.cluster.connect() as connection:
+            claims = Admin(connection).claims
+            for each in claims.readers(self.source):
+                if each.name != reader:
+                    claims.release(self.source, each.name)
+
     def bodies(self) -> list[bytes]:
         """What is in the target, in delivery order."""
         found = []
