@@ -223,7 +223,7 @@ def release(options: argparse.Namespace) -> int:
 
 
 def sparks(options: argparse.Namespace) -> int:
-    """Run Spark 4.0 to 4.3 with the built wheel, standalone, Spark Connect; name some or all."""
+    """Run Spark 4.0 to 4.3 with the built wheel: standalone, Connect, Kubernetes; name some."""
     prepare()
     if wheels.run(["--only", wheels.here(), "--no-try"]) != 0:
         return 1

@@ -2,8 +2,9 @@
 
     python job.py '{"hosts": "…", "source": "in", "target": "out", "checkpoint": "…"}'
 
-`SPARK_REMOTE` or `MASTER` says where Spark is. Prints one line of JSON when the source is empty:
-Spark's version and the number of rows that a batch read of the target finds.
+`SPARK_REMOTE` or `MASTER` says where Spark is, else `spark-submit` does. Prints one line of JSON
+when the source is empty: Spark's version and the number of rows that a batch read of the target
+finds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ IDLE_POLLS = 15
 def session() -> SparkSession:
     """Connect to the server that SPARK_REMOTE names, or start a driver for MASTER."""
     builder = SparkSession.builder.appName("warren-everywhere")
-    if "SPARK_REMOTE" not in os.environ:
+    if "MASTER" in os.environ:
         builder = (
             builder.master(os.environ["MASTER"])
             .config("spark.driver.host", "127.0.0.1")
@@ -38,7 +39,7 @@ def copy(spark: SparkSession, plan: dict[str, Any]) -> None:
     """Read the source until it is empty, write each batch to the target."""
     rows = (
         spark.readStream.format("warren")
-        .option("hosts", plan["hosts"])
+        .options(hosts=plan["hosts"], **plan["options"])
         .option("queue", plan["source"])
         .option("maxMessagesPerTrigger", plan["batch"])
         .option("partitions", 2)
@@ -49,7 +50,7 @@ def copy(spark: SparkSession, plan: dict[str, Any]) -> None:
     query = (
         rows.select("body", "priority")
         .writeStream.format("warren")
-        .option("hosts", plan["hosts"])
+        .options(hosts=plan["hosts"], **plan["options"])
         .option("routingKey", plan["target"])
         .option("checkpointLocation", plan["checkpoint"])
         .trigger(**({"availableNow": True} if at_once else {"processingTime": "0 seconds"}))
@@ -79,7 +80,7 @@ def main() -> None:
     plan = json.loads(sys.argv[1])
     spark = session()
     copy(spark, plan)
-    target = spark.read.format("warren").option("hosts", plan["hosts"])
+    target = spark.read.format("warren").options(hosts=plan["hosts"], **plan["options"])
     found = target.option("queue", plan["target"]).load().count()
     print(json.dumps({"spark": spark.version, "rows": found}))
     spark.stop()

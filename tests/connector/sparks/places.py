@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spark_world.runs import POLL_S
+from spark_world.runs import POLL_S, RUN_S_MAX
 
 from bench.ports import free_ports
 from sparks import venvs
@@ -21,24 +21,6 @@ START_S = 180
 MEMORY = "512m"
 CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 EXECUTOR = b"CoarseGrainedExecutorBackend"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a program with a query is run.
-
-    name          for the table
-    python        the program's interpreter
-    env           its environment, in which SPARK_REMOTE or MASTER is set
-    workers       of a standalone cluster: their executors may be killed
-    server        of Spark Connect: killed instead of the program
-    """
-
-    name: str
-    python: Path
-    env: dict[str, str]
-    workers: list[Process] = field(default_factory=list)
-    server: Process | None = None
 
 
 class Process:
@@ -99,6 +81,35 @@ class Process:
             time.sleep(POLL_S)
 
 
+def _kill(program: Process) -> str:
+    program.kill()
+    return "the driver killed"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a program with a query is run.
+
+    name          for the table
+    command       what runs the program, before its path and its arguments
+    env           its environment, in which SPARK_REMOTE or MASTER is set
+    end_driver    ends the process with the driver, and the program with it; says what it did
+    end_executor  ends one of several executors; None: there are none
+    scheme        of the program's path
+    output        returns where what the driver prints is; None: in the program's log
+    options       of the connector, beside the hosts
+    """
+
+    name: str
+    command: list[str]
+    env: dict[str, str]
+    end_driver: Callable[[Process], str] = _kill
+    end_executor: Callable[[], str] | None = None
+    scheme: str = ""
+    output: Callable[[], Path] | None = None
+    options: dict[str, str] = field(default_factory=dict)
+
+
 def executors(worker: Process) -> list[int]:
     """Return the executors that a worker has started and that still run."""
     found = []
@@ -133,7 +144,7 @@ def local(version: str, java_home: str, directory: Path) -> Iterator[Place]:
     venv = venvs.session(version)
     env = with_java(venvs.bare_environment(venv), java_home)
     env |= {"MASTER": "local[2]", "PYSPARK_PYTHON": str(venv / "bin" / "python")}
-    yield Place(f"PySpark {version}, local[2]", venv / "bin" / "python", env)
+    yield Place(f"PySpark {version}, local[2]", [str(venv / "bin" / "python")], env)
 
 
 @contextmanager
@@ -167,7 +178,14 @@ def standalone(version: str, java_home: str, directory: Path) -> Iterator[Place]
         # The name is looked up in the PATH of each process: every worker has another `python3`.
         env |= {"MASTER": master, "PYSPARK_PYTHON": "python3"}
         name = f"PySpark {version}, standalone with two workers"
-        yield Place(name, driver / "bin" / "python", env, workers)
+
+        def kill_executor() -> str:
+            victims = [pid for worker in workers for pid in executors(worker)]
+            assert len(victims) == len(workers), victims
+            os.kill(victims[0], signal.SIGKILL)
+            return "an executor killed"
+
+        yield Place(name, [str(driver / "bin" / "python")], env, end_executor=kill_executor)
 
 
 @contextmanager
@@ -189,6 +207,13 @@ def connect(version: str, client_version: str, java_home: str, directory: Path) 
     try:
         client_env = {**venvs.bare_environment(client), "SPARK_REMOTE": f"sc://127.0.0.1:{port}"}
         name = f"pyspark-client {client_version} to Spark Connect {version}"
-        yield Place(name, client / "bin" / "python", client_env, server=server)
+
+        def kill_server(program: Process) -> str:
+            server.kill()
+            server.start()  # the client asks for up to ten minutes before it gives up
+            assert program.popen.wait(RUN_S_MAX) != 0, program.tail()
+            return "the server killed"
+
+        yield Place(name, [str(client / "bin" / "python")], client_env, kill_server)
     finally:
         server.kill()

@@ -1,7 +1,7 @@
 """The wheel of Warren wherever Spark runs: exactly once from queue to queue, with kills.
 
     python3 build.py sparks
-    python3 build.py sparks 4.0.5 standalone connect-4.1.4
+    python3 build.py sparks 4.0.5 standalone connect-4.1.4 kubernetes
 
 For each deployment: numbered messages in a queue of a three-node cluster, a streaming query into
 another queue, and a kill when a third of the messages is there: of the driver, of an executor, of
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -25,7 +24,7 @@ from pathlib import Path
 
 from spark_world.runs import POLL_S, RUN_S_MAX, RealWorld
 
-from sparks import job, places, venvs
+from sparks import job, kubernetes, places, venvs
 from sparks.places import Place, Process
 from warren.local import LocalCluster
 
@@ -42,6 +41,7 @@ def _places() -> dict[str, Callable[[str, Path], AbstractContextManager[Place]]]
         made[version] = partial(places.local, version)
         made[f"connect-{version}"] = partial(places.connect, version, client)
     made["standalone"] = partial(places.standalone, LATEST)
+    made["kubernetes"] = partial(kubernetes.cluster, LATEST)
     return made
 
 
@@ -68,8 +68,9 @@ class Query:
             "target": self.world.target,
             "checkpoint": str(self.directory / "checkpoint"),
             "batch": BATCH,
+            "options": self.place.options,
         }
-        command = [str(self.place.python), job.__file__, json.dumps(plan)]
+        command = [*self.place.command, f"{self.place.scheme}{job.__file__}", json.dumps(plan)]
         log = self.directory / "job.log"
         log.unlink(missing_ok=True)
         return Process(command, self.place.env, log)
@@ -90,37 +91,33 @@ class Query:
         """Wait for the program's end, check both queues; return what it printed."""
         process.popen.wait(RUN_S_MAX)
         assert process.popen.returncode == 0, process.tail()
-        said = json.loads(process.tail().strip().splitlines()[-1])
+        output = self.place.output() if self.place.output is not None else process.log
+        printed = output.read_text(encoding="utf-8").splitlines()
+        said = json.loads(next(line for line in reversed(printed) if line.startswith("{")))
         assert said["rows"] == len(self.bodies), said
         self.world.check_exact(self.bodies)
         return f"Spark {said['spark']}"
 
 
-def kill_executor(query: Query) -> str:
-    """Kill an executor; Spark starts another one and repeats its tasks."""
+def end_executor(query: Query, end: Callable[[], str]) -> str:
+    """End an executor; Spark starts another one and repeats its tasks."""
     query.publish()
     with query.start() as program:
         there = query.wait_for_a_third(program)
-        victims = [pid for worker in query.place.workers for pid in places.executors(worker)]
-        assert len(victims) == len(query.place.workers), victims
-        os.kill(victims[0], signal.SIGKILL)
+        done = end()
         query.finish(program)
-    return f"an executor killed at {there:,}"
+    return f"{done} at {there:,}"
 
 
-def kill_driver(query: Query) -> str:
-    """Kill the process with the driver; the program is started again and continues."""
+def end_driver(query: Query) -> str:
+    """End the process with the driver; the program is started again and continues."""
     query.publish()
-    server = query.place.server
     with query.start() as program:
         there = query.wait_for_a_third(program)
-        if server is not None:
-            server.kill()
-            server.start()  # the client asks for up to ten minutes before it gives up
-            assert program.popen.wait(RUN_S_MAX) != 0, program.tail()
+        done = query.place.end_driver(program)
     with query.start() as program:
         query.finish(program)
-    return f"the {'server' if server else 'driver'} killed at {there:,}"
+    return f"{done} at {there:,}"
 
 
 def lines(cluster: LocalCluster, directory: Path) -> str:
@@ -157,8 +154,8 @@ def one_place(name: str, cluster: LocalCluster, directory: Path) -> str:
     with PLACES[name](os.environ["JAVA_HOME"], directory) as place:
         began = time.monotonic()
         query = Query(place, cluster, directory)
-        done = [kill_executor(query)] if place.workers else []
-        done.append(kill_driver(query))
+        done = [] if place.end_executor is None else [end_executor(query, place.end_executor)]
+        done.append(end_driver(query))
         seconds = time.monotonic() - began
         return (
             f"| {place.name} | {', then '.join(done)} | {len(query.bodies):,} | 0 | 0 | "
