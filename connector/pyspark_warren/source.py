@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_warren.claims.client import Connect
 from pyspark_warren.claims.reading import ClaimReading
 from pyspark_warren.errors import (
     BrokerUnavailableError,
@@ -34,6 +33,9 @@ from pyspark_warren.spark_line import (
 )
 from pyspark_warren.surroundings import Renewer, before_termination
 from pyspark_warren.versions import OfOneVersion
+
+if TYPE_CHECKING:
+    from pyspark_warren.claims.client import Connect
 
 log = logging.getLogger("pyspark_warren")
 
@@ -127,7 +129,7 @@ class QueryStreamReader(OfOneVersion, DataSourceStreamReader, SupportsTriggerAva
             driver = self._run()
             rows_max: int | None = self._reading.options.max_messages
             untold = start is None
-            alone = not self._asked if untold else isinstance(limit, ReadAllAvailable)
+            alone = not self._asked if untold else self._reading.first_has_rows
             if isinstance(limit, ReadAllAvailable):
                 rows_max = None
             elif isinstance(limit, ReadMaxRows):

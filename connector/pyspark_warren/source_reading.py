@@ -43,6 +43,11 @@ class SourceReading(OfOneVersion, ABC):
         """Return the work of each task."""
         return slices
 
+    @property
+    def first_has_rows(self) -> bool:
+        """Whether a query's first batch reads although it will not be the run's only one."""
+        return False
+
     def renewed_every_ms(self) -> int:
         """Return in what time the driver must be renewed while it runs; 0: it need not be."""
         return 0

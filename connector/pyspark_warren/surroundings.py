@@ -17,7 +17,6 @@ from typing import Final
 from pyspark import TaskContext
 
 from pyspark_warren.errors import WarrenSparkError
-from pyspark_warren.spark_line import TELLS_START
 from warren.errors import Fenced, WarrenError
 from warren_wire.queue_values.describe_command import ReadBy
 
@@ -45,14 +44,12 @@ class Surroundings:
     sleep_s     waits that many seconds
     mint        generates a new reader name
     beside      does something while the caller continues
-    told_start  whether Spark tells a source where a batch starts and which limit it has
     """
 
     clock_ms: Callable[[], int]
     sleep_s: Callable[[float], None]
     mint: Callable[[], str]
     beside: Callable[[Callable[[], None]], None] = start_thread
-    told_start: bool = TELLS_START
 
     @classmethod
     def of_this_process(cls) -> Surroundings:

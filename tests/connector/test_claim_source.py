@@ -73,6 +73,56 @@ def test_a_stream_from_its_first_call_to_the_last_settled_message(
     assert first.reportLatestOffset()["messages_ready"] == 0
 
 
+def test_a_first_batch_reads_within_limits() -> None:
+    broker = FakeBroker()
+    broker.declare("a")
+    given = {"queue": "a", "maxMessagesPerTrigger": "3", "prefetchClaims": "0"}
+    broker.publish("a", [b"1", b"2", b"3", b"4"])
+    lost = reader_of(broker, **given)
+    lost.latestOffset(stored(lost.initialOffset()), ReadMaxRows(3))  # before the offset log
+    assert broker.state("a")["claims"] == {}
+    run = reader_of(broker, **given)
+    run.prepareForTriggerAvailableNow()
+    broker.publish("a", [b"late"])
+    start, end = run.initialOffset(), stored(run.latestOffset(run.initialOffset(), ReadMaxRows(3)))
+    first = rows(run, start, end)
+    assert (first, rows(reader_of(broker, **given), start, end)) == (["a 1", "a 2", "a 3"], first)
+    again = reader_of(broker, **given)  # another run with the trigger has the late message, too
+    again.prepareForTriggerAvailableNow()
+    assert rows(again, end, again.latestOffset(end, ReadMaxRows(3))) == ["a 4", "a late"]
+
+
+def test_available_now_counts_a_first_batch() -> None:
+    broker = FakeBroker()
+    broker.declare("a")
+    broker.publish("a", [b"1", b"2", b"3", b"4"])
+    run = reader_of(broker, queue="a", maxMessagesPerTrigger="3", prefetchClaims="0")
+    run.prepareForTriggerAvailableNow()
+    broker.publish("a", [b"late"])
+    start, read = stored(run.initialOffset()), []
+    while (end := stored(run.latestOffset(start, ReadMaxRows(3)))) != start:
+        read.append(rows(run, start, end))
+        start = end
+    assert read == [["a 1", "a 2", "a 3"], ["a 4"]]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"queues": "a,b"}, {"queue": "a", "minMessagesPerTrigger": "2"}],
+    ids=["several", "minimum"],
+)
+def test_other_first_batches_are_empty(given: dict[str, str]) -> None:
+    broker = FakeBroker()
+    for name in ("a", "b"):
+        broker.declare(name)
+    broker.publish("a", [b"1", b"2"])
+    run = reader_of(broker, **given)
+    start = stored(run.initialOffset())
+    end = stored(run.latestOffset(start, ReadMaxRows(9)))
+    assert (rows(run, start, end), broker.state("a")["claims"]) == ([], {})
+    assert rows(run, end, run.latestOffset(end, ReadMaxRows(9))) == ["a 1", "a 2"]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [errors.Unavailable("no node"), errors.AccessRefused("no read access"), errors.NotFound("x")],

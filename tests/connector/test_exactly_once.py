@@ -359,7 +359,7 @@ def test_a_query_that_ends_between_decision_and_commit_log_goes_on(
 ) -> None:
     """A task of the first run puts an unreadable entry where Spark wants to write the batch's."""
     checkpoint = tmp_path / "checkpoint"
-    entry = checkpoint / "commits" / "1"  # batch 0 is the empty one that names the reader
+    entry = checkpoint / "commits" / "0"
     both = {"settleWithBatch": "true"}
 
     def blocking(batches: Any) -> Any:
@@ -414,7 +414,7 @@ def test_a_published_batch_was_published_again_under_other_options(
         for key in (queues.out, more):
             Admin(connection).bindings.put("amq.direct", destination_queue=key, routing_key=key)
     changed = {name: value.format(more=more) for name, value in changed.items()}
-    entry = tmp_path / "commits" / "1"
+    entry = tmp_path / "commits" / "0"
 
     def blocking(batches: Any) -> Any:
         entry.touch()
@@ -444,7 +444,7 @@ def test_a_published_batch_was_published_again_under_another_sink_id_the_checkpo
     spark: Any, queues: Queues, tmp_path: Path
 ) -> None:
     """The sink is not told where the checkpoint is, so the queue says what the query published."""
-    entry = tmp_path / "q" / "commits" / "1"
+    entry = tmp_path / "q" / "commits" / "0"
 
     def blocking(batches: Any) -> Any:
         entry.touch()

@@ -566,7 +566,7 @@ def test_progress_with_observed_rows_and_a_line_per_batch(
             assert query.awaitTermination(120)
             lines: list[str] = []
             deadline = time.monotonic() + PATIENCE_S
-            while len(lines) < 3 and time.monotonic() < deadline:  # events come after the batch
+            while len(lines) < 2 and time.monotonic() < deadline:  # events come after the batch
                 lines = [each for each in caplog.messages if each.startswith("warren batch {")]
                 time.sleep(0.02)
     finally:
@@ -574,9 +574,10 @@ def test_progress_with_observed_rows_and_a_line_per_batch(
     batches = [progress(each) for each in query.recentProgress]
     assert [json.loads(line.removeprefix("warren batch ")) for line in lines] == batches
     assert progress(query) == batches[-1]
-    first, second, third = ((each["sources"][0], each["sink"]) for each in batches if each)
-    assert (first[0]["batch_messages"], first[0]["redelivered"]) == (0, 0)
-    assert (second[0]["batch_messages"], second[0]["batch_bytes"]) == (20, 100)
-    assert (third[0]["batch_messages"], third[0]["redelivered"]) == (10, 0)
-    assert [each["messages_confirmed"] for _, each in (first, second, third)] == [0, 20, 10]
-    assert batches[2]["name"] == "observed" and third[0]["claims"] == {"in": 2}
+    first, second = ((each["sources"][0], each["sink"]) for each in batches if each)
+    # The first claim is opened after its offset, which does not have its size.
+    assert (first[0]["batch_messages"], first[0]["batch_bytes"]) == (20, 40)
+    assert (second[0]["batch_messages"], second[0]["batch_bytes"]) == (10, 50)
+    assert [each["redelivered"] for each, _ in (first, second)] == [0, 0]
+    assert [each["messages_confirmed"] for _, each in (first, second)] == [20, 10]
+    assert batches[1]["name"] == "observed" and second[0]["claims"] == {"in": 2}

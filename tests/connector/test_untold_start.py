@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,20 +16,9 @@ from spark_world.fake import FakeBroker, FakeClient
 from pyspark_warren.errors import OptionError, UnsupportedError
 from pyspark_warren.options.options import parse_options
 from pyspark_warren.source import RefusedStreamReader, WarrenStreamReader
-from pyspark_warren.surroundings import Surroundings
 
 SCHEMA = StructType().add("body", "string").add("queue", "string")
 MOST = 4
-
-
-class UntoldReader(WarrenStreamReader):
-    """The reader of a run on such a Spark."""
-
-    def _run(self) -> Any:
-        around = replace(Surroundings.of_this_process(), told_start=False)
-        reading: Any = self._reading
-        self._driver = self._driver or reading.begin(around)
-        return self._driver
 
 
 class Query:
@@ -49,10 +37,12 @@ class Query:
         self.rows: list[str] = []
         self.run = self.started()
 
-    def started(self) -> UntoldReader:
+    def started(self) -> WarrenStreamReader:
         """Begin a run; one that continues a checkpoint first tells where that ends."""
         client: Any = FakeClient.local(self.broker)
-        reader = UntoldReader(parse_options(self.given, "read", "stream"), SCHEMA, lambda _: client)
+        reader = WarrenStreamReader(
+            parse_options(self.given, "read", "stream"), SCHEMA, lambda _: client
+        )
         if self.ends:
             assert reader.partitions(self.ends[-1], self.ends[-1]) == []
         self.run = reader
@@ -223,7 +213,9 @@ def test_a_run_asked_before_it_is_told_is_refused() -> None:
     query = queue_with(*"123456")
     query.batch()
     client: Any = FakeClient.local(query.broker)
-    wrapped = UntoldReader(parse_options(query.given, "read", "stream"), SCHEMA, lambda _: client)
+    wrapped = WarrenStreamReader(
+        parse_options(query.given, "read", "stream"), SCHEMA, lambda _: client
+    )
     wrapped.latestOffset()
     with pytest.raises(UnsupportedError, match="triggerAvailableNowWrapper"):
         wrapped.partitions(query.ends[-1], query.ends[-1])

@@ -19,7 +19,7 @@ from pyspark_warren.errors import WarrenSparkError, naming_queue
 from pyspark_warren.options.options import Options
 from pyspark_warren.surroundings import Surroundings
 from warren import errors as client_errors
-from warren.admin import Queue
+from warren.queues import Queue
 
 log = logging.getLogger("pyspark_warren")
 
@@ -41,8 +41,9 @@ class ClaimDriver:
     1. This run generates R1 and opens its claim.  2. The driver ends before the offset log.
     3. The next run generates R2, and R1's claim holds its messages forever.
     So a queue joins in two batches: the first one has no row of it and puts it into the checkpoint,
-    the second one opens its first claim. Where the first may be the run's only batch, the claim is
-    opened when it is planned (`QueueReader.first_claim`).
+    the second one opens its first claim. Where the first may be the run's only batch, and in the
+    first batch of one queue (`ClaimReading.first_has_rows`), the claim is opened when it is planned
+    (`QueueReader.first_claim`).
 
     With `readerId` every driver of the query knows the name, but not every one writes the log:
     1. Driver D writes it, with R's claim 17.  2. That expires, and R is forgotten.  3. A driver
@@ -83,6 +84,7 @@ class ClaimDriver:
         self._compared = False
         self._now: frozenset[str] | None = None
         self._left: dict[str, Position] = {}
+        self._unlimited = False
         self._turn = 0
         self._turns: dict[str, int] = {}
         self._progress = QueueProgress(broker, options.queue, clock_ms)
@@ -106,9 +108,10 @@ class ClaimDriver:
         """Settle up to `start`, then open the next claims; `start` when there is nothing to read.
 
         limit  maximum number of messages; None: all that are ready, whatever the options say
-        alone  the run may have no other batch, as with None
+        alone  a first claim is not left to the next batch: the run may have none, as with None
         """
-        alone = alone or limit is None
+        self._unlimited = limit is None
+        alone = alone or self._unlimited
         self._check_is_ours(start)
         self._admission.ended()
         if not start.registered:
@@ -395,6 +398,7 @@ class ClaimDriver:
                 self._gone(name, gone)
                 continue
             reads = alone and name in found and has_to_read(found[name], reader)
+            reads = reads and not queue.used_up(hello)
             joined[name] = queue.first_claim(hello) if reads else hello
         return joined
 
@@ -427,11 +431,11 @@ class ClaimDriver:
     def _first_most(self, queues: int) -> tuple[int, int]:
         """Return the most messages and bytes of a claim that is opened when it is planned.
 
-        Spark has told then that the batch is all that is ready, or it does not tell that at all.
+        A batch without limits that this run did not begin has those of the options.
 
         queues  number of those claims in the batch
         """
-        if self._surroundings.told_start:
+        if self._unlimited:
             return FIRST_MOST
         share = max(1, queues)
         options = self._options

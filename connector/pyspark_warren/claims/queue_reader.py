@@ -28,8 +28,8 @@ from pyspark_warren.options.amqp import RELEASE
 from pyspark_warren.options.options import Options
 from pyspark_warren.surroundings import Surroundings
 from warren import errors as client_errors
-from warren.admin import Queue, Reader
 from warren.claims import Claim, ClaimReader, ReaderStep, StepTaken
+from warren.queues import Queue, Reader
 
 log = logging.getLogger("pyspark_warren")
 
@@ -124,7 +124,8 @@ class QueueReader:
                 )
             if begins:
                 self._check_claim(start)
-            if start.claims and not start.claims[-1].messages and start.number > self._settled:
+            planned = start.number <= self._settled or self._opened == (start.reader, start.number)
+            if start.claims and not start.claims[-1].messages and not planned:
                 # Spark commits a batch without a plan that needs no row of the source (a join with
                 # an empty table). Its claim is opened to be settled; one that is open is as it was.
                 self._open_planned(start.claims[-1], start, (1, 1))
@@ -443,7 +444,7 @@ class QueueReader:
             with self.fencing(end.reader):
                 found = self._reader.open(
                     claim.number,
-                    max_messages=most[0],
+                    max_messages=max(1, self.allowed(most[0])),
                     max_bytes=most[1],
                     ttl_ms=self._options.claim_ttl_ms,
                     keep_empty=True,
@@ -453,6 +454,10 @@ class QueueReader:
                 raise
             log.warning("%s; the batch is empty (onClaimLost=continue)", lost)
             return claim
+        was_open = claim.number in self._open_at_start.get(end.reader, ())
+        if self._budget is not None and not was_open and self._opened != (end.reader, claim.number):
+            self._budget -= found.messages
+        self._opened = (end.reader, claim.number)
         return ClaimInfo(claim.number, found.messages, found.size_bytes)
 
     def _gone(self, start: Position | None, end: Position) -> bool:
