@@ -21,8 +21,8 @@ from pyspark_warren.rows.decode import ARROW_TYPES
 from pyspark_warren.rows.predicates import INDEX, STATE, Predicates, pushed
 from pyspark_warren.source import TaskPartition, arrow_schema
 from pyspark_warren.versions import OfOneVersion
-from warren.admin import Queue
 from warren.errors import Conflict
+from warren.queues import Queue
 from warren.views import EVERYTHING
 from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, READY
 

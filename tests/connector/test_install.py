@@ -25,6 +25,16 @@ loaded = [
 ]
 print(len(loaded))
 """
+IMPORTED = """
+import sys
+import pyspark.sql.datasource, pyspark.sql.types
+before = set(sys.modules)
+import pyspark_warren.datasource
+load = set(sys.modules) - before
+import pyspark_warren.source, pyspark_warren.claims.reading, pyspark_warren.claims.driver
+print(*sorted(load))
+print(*sorted(set(sys.modules) - before))
+"""
 WITHOUT_CLI = """
 import sys
 sys.modules["typer"] = None
@@ -75,3 +85,11 @@ def test_a_node_names_the_extra_that_it_needs() -> None:
         assert done.stderr.strip().splitlines() == [
             f"a node needs the package {name}, which clients do not: pip install 'warrenmq[broker]'"
         ]
+
+
+def test_a_plain_query_imports_little() -> None:
+    """Each query imports the package in three processes one after the other, of Spark's Python."""
+    load, driver = (set(line.split()) for line in run(IMPORTED).stdout.splitlines())
+    unused = {"pyarrow.compute", "http.client", "warren.admin", "warren_wire.sql_filter"}
+    assert "warren.connection" in driver and not driver & unused
+    assert not load & {"pyarrow", "warren.connection", "warren_wire.kernel"}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from warren.admin import QUEUES_PER_PAGE, Admin
+from warren.admin import Admin
 from warren.errors import PeerError, UsageError
 from warren.local import LocalCluster
+from warren.queues import QUEUES_PER_PAGE
 
 PAGE = QUEUES_PER_PAGE
 

@@ -100,7 +100,15 @@ def _layout(method: type[Method]) -> _Layout:
     return _Layout(method, method.code.to_bytes(4, "big"), tuple(writes), tuple(reads))
 
 
-_LAYOUTS: dict[int, _Layout] = {code: _layout(method) for code, method in METHODS.items()}
+class _Layouts(dict[int, _Layout]):
+    """The layouts by code, each derived at its first use: most programs use a few."""
+
+    def __missing__(self, code: int) -> _Layout:
+        self[code] = made = _layout(METHODS[code])
+        return made
+
+
+_LAYOUTS = _Layouts()
 
 
 def method_name(code: int) -> str:
@@ -117,10 +125,9 @@ def decode_method(payload: bytes | memoryview) -> Method:
     """
     reader = fields.FieldReader(payload)
     code = reader.unsigned(4)
-    layout = _LAYOUTS.get(code)
-    if layout is None:
+    if code not in METHODS:
         raise NotImplementedHere(f"unknown method {code >> 16}.{code & 0xFFFF}")
-    method, _, _, reads = layout
+    method, _, _, reads = _LAYOUTS[code]
     values: list[Any] = []
     for several, read in reads:
         if several:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from pyspark_warren.claims.plan import GivenUp, ViewPiece
 from pyspark_warren.login.tokens import Login, TokenSecrets, login_address, login_of
 from pyspark_warren.options.options import Options
-from warren.admin import Admin, Queue
+from warren.calls import AdminCalls
 from warren.claims import (
     ClaimReader,
     ClaimSlice,
@@ -22,6 +22,7 @@ from warren.claims import (
 from warren.connection import Connection
 from warren.errors import WarrenError
 from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
+from warren.queues import Queue, QueueCalls
 from warren.stages import (
     SettledClaim,
     SinkDriver,
@@ -34,6 +35,7 @@ from warren.stages import (
 )
 from warren.uri import Address
 from warren.views import ViewedBlock, view, view_edges
+from warren_wire.admin.queues import ListSinksRequest
 from warren_wire.block.layout import AREAS
 
 _CONNECTIONS_MAX = 8
@@ -75,15 +77,15 @@ class WarrenBroker:
 
     def queue(self, name: str) -> Queue:
         """Return the counts of a queue."""
-        return Admin(self._connection).queues.get(name)
+        return QueueCalls(self._connection).get(name)
 
     def queues(self, pattern: str) -> list[Queue]:
         """Return the queues with names that match a pattern; zeros for counts not known."""
-        return Admin(self._connection).queues.list(pattern)
+        return QueueCalls(self._connection).list(pattern)
 
     def queues_named(self, names: Sequence[str]) -> list[Queue | WarrenError]:
         """Return the counts of several queues, asked at once; in the place of one its error."""
-        return Admin(self._connection).queues.get_each(names)
+        return QueueCalls(self._connection).get_each(names)
 
     def take_steps(self, steps: Sequence[ReaderStep]) -> list[StepTaken | WarrenError]:
         """Settle and open claims of several queues at once; in the place of one its error."""
@@ -169,7 +171,7 @@ class WarrenBroker:
 
     def last_batches(self, queue: str, run: str) -> dict[str, int]:
         """Return the last batch of each sink of which a queue remembers a run of that name."""
-        found = Admin(self._connection).sinks.list(queue, run=run).runs
+        found = AdminCalls(self._connection).ask(ListSinksRequest(queue, run=run)).runs
         return {each.sink: each.last_batch for each in found}
 
     def drop_batch(self, driver: SinkDriver, batch: int, parts: Iterable[StagedPart]) -> None:

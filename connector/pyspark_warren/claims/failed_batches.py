@@ -20,8 +20,8 @@ from pyspark_warren.errors import OptionError
 from pyspark_warren.options.amqp import FAIL, REJECT, RELEASE
 from pyspark_warren.options.options import Options
 from warren import errors as client_errors
-from warren.admin import Queue, Reader
 from warren.claims import Claim, ClaimReader, ClaimSlice
+from warren.queues import Queue, Reader
 from warren_wire.queue_values.give_up_command import ALONE, HALF, ORIGINS, Way
 from warren_wire.queue_values.part_rules import counts_in_row
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pyspark_warren.options.options import Options
-from warren.admin import Queue
+from warren.queues import Queue
 
 IDLE_POLL_MS_MAX: Final = 1000
 """The longest poll interval of an idle query, which grows because each poll is a request."""

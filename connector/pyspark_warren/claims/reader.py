@@ -10,12 +10,12 @@ from functools import partial
 from itertools import takewhile
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_warren.claims.client import Connect
 from pyspark_warren.claims.plan import Slice, ViewPiece, spans
 from pyspark_warren.errors import BrokerRefusedError, named_conditions
 from pyspark_warren.options.options import Options
+from pyspark_warren.rows import compute as pc
 from pyspark_warren.rows.columns import BARE_COLUMNS, PROPERTY_COLUMNS
 from pyspark_warren.rows.decode import ARROW_TYPES
 from pyspark_warren.rows.rows import ROWS_MAX, ClaimedBlock, to_arrow

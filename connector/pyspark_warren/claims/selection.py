@@ -12,8 +12,8 @@ from pyspark_warren.errors import OptionError, naming_queue
 from pyspark_warren.options.options import Options
 from pyspark_warren.options.reading import BACKLOG, FAIR, SELECTED_MAX
 from warren import errors as client_errors
-from warren.admin import Queue
 from warren.errors import NotFound, WarrenError
+from warren.queues import Queue
 from warren.views import EVERYTHING
 from warren_wire.message_states import READY
 from warren_wire.name_patterns import NameMatcher, Pattern

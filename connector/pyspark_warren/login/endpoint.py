@@ -12,12 +12,11 @@ them.
 from __future__ import annotations
 
 import base64
-import http.client
 import os
 import re
 import ssl
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -28,7 +27,9 @@ from pyspark_warren.options.specs import secret_names
 from warren.client_tls import client_context, tls_failure
 from warren.errors import TlsError
 from warren.uri import ClientTls
-from warren_wire.sessions.http_exchange import ExchangeFailed, HttpExchange
+
+if TYPE_CHECKING:  # most logins need no HTTP
+    from warren_wire.sessions.http_exchange import ExchangeFailed
 
 SECRET_FILE_BYTES_MAX: Final = 64 << 10
 """Larger files are another file's path, given by mistake."""
@@ -215,6 +216,8 @@ def _reason(data: bytes, secret: str) -> str:
 
 def _post(client: OauthOptions, body: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
     """Return status, content type and content of the answer."""
+    from warren_wire.sessions.http_exchange import ExchangeFailed, HttpExchange
+
     context = None
     if urlsplit(_url(client)).scheme == "https":
         with named_conditions(f"option oauthCaFile, for token endpoint {shown(client)}"):
@@ -234,6 +237,8 @@ def _post(client: OauthOptions, body: str, headers: dict[str, str]) -> tuple[int
 
 def _named(failed: ExchangeFailed, shown: str) -> TokenError | BrokerUnavailableError:
     """Return the condition; its text has nothing of what the endpoint sent."""
+    from http.client import IncompleteRead
+
     where, wrong = f"token endpoint {shown}", failed.__cause__
     if failed.late:
         return BrokerUnavailableError(f"{where} did not answer in {ANSWER_S_MAX:g} s")
@@ -242,7 +247,7 @@ def _named(failed: ExchangeFailed, shown: str) -> TokenError | BrokerUnavailable
         if isinstance(failure, TlsError):
             return TokenError(f"token endpoint: {failure}; that of the endpoint is oauthCaFile")
         return BrokerUnavailableError(f"token endpoint: {failure}")
-    if isinstance(wrong, http.client.IncompleteRead):
+    if isinstance(wrong, IncompleteRead):
         return BrokerUnavailableError(f"{where} ended the connection within its answer")
     if isinstance(wrong, OSError | UnicodeError):
         reason = getattr(wrong, "strerror", None) or type(wrong).__name__

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_warren.errors import SchemaError
+from pyspark_warren.rows import compute as pc
 from pyspark_warren.rows.encode import EncodedRows
 from warren_wire import kernel
 from warren_wire.block.block import BLOCK_MESSAGES_MAX, LARGEST_BODY_BYTES, BlockError

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pyspark_warren.rows import compute as pc
 from pyspark_warren.rows.columns import (
     COLUMNS,
     HEADER_FIELDS,

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_warren.errors import SchemaError
+from pyspark_warren.rows import compute as pc
 from pyspark_warren.rows.columns import HEADER_FIELDS, MICROS_PER_SECOND
 from pyspark_warren.rows.decode import HEADER_VALUE
 from pyspark_warren.rows.properties import NAMES, encode_headers

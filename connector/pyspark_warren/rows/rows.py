@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_warren.errors import (
     BrokerRefusedError,
@@ -23,6 +22,7 @@ from pyspark_warren.errors import (
     SchemaError,
     UnsupportedError,
 )
+from pyspark_warren.rows import compute as pc
 from pyspark_warren.rows.columns import (
     COLUMNS,
     CORRUPT_DDL,

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from pyspark_warren.rows import compute as pc
 from pyspark_warren.rows.decode import ARROW_TYPES, headers_as
 from warren_wire.sql_filter import APPLICATION_SECTION, FilterRefused, Identifier, SqlFilter, Value
 

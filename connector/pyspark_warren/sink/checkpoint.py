@@ -25,7 +25,7 @@ from pyspark_warren.claims.offset import Offset, Position
 from pyspark_warren.claims.queue_reader import reader_of
 from pyspark_warren.errors import CheckpointError, SameQueueError, UnsupportedError
 from pyspark_warren.options.options import Options
-from warren.admin import Queue
+from warren.queues import Queue
 from warren.stages import SettledClaim
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_warren.claims.client import DirectWriter, WarrenBroker
 from pyspark_warren.options.options import Options
 from pyspark_warren.options.specs import AMQP, WARREN
+from pyspark_warren.rows import compute as pc
 from pyspark_warren.rows.blocks import blocks_of
 from pyspark_warren.rows.encode import EncodedRows, encode_rows
 from pyspark_warren.sink.checkpoint import refuse_read_queues

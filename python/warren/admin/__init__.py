@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from warren.admin.membership import MemberCalls, NodeCalls
 from warren.admin.shovels import ShovelCalls
 from warren.calls import AdminCalls, call
 from warren.connection import Connection
-from warren.errors import Conflict, WarrenError
+from warren.errors import Conflict
+from warren.queues import Queue, QueueCalls, Reader
 from warren.waiting import Waiting
 from warren_wire.admin import (
     claims,
@@ -36,43 +37,10 @@ from warren_wire.admin import (
     users,
     vhosts,
 )
-from warren_wire.admin.queues import QueueInfo as Queue
-from warren_wire.admin.queues import ReaderInfo as Reader
 
 __all__ = ["Admin", "ExportedDefinitions", "Queue", "Reader"]
-QUEUES_PER_PAGE = 500
 IMPORT_S = 120.0
 """How long an import may take: it answers when every queue is there."""
-Listing: TypeAlias = list[Queue]
-Answers: TypeAlias = list[Queue | WarrenError]
-"""Said here: in a class with a call named `list` an annotation may mean that."""
-
-
-class QueueCalls(AdminCalls):
-    """Queues of the connection's vhost."""
-
-    declare = call(queues.DeclareQueueRequest)
-    get = call(queues.GetQueueRequest)
-    delete = call(queues.DeleteQueueRequest)
-    purge = call(queues.PurgeQueueRequest)
-
-    def get_each(self, names: Sequence[str]) -> Answers:
-        """Return several queues in one round trip; in the place of one why it is not known."""
-        answers = self.ask_each([[queues.GetQueueRequest(name)] for name in names])
-        return [answer for (answer,) in answers]
-
-    def list(self, pattern: str = "") -> Listing:
-        """Return the queues of the vhost, by name; with zeros for counts that no leader gave.
-
-        pattern  only those with names in which this regular expression is found
-        """
-        found: Listing = []
-        while True:  # one page of the answer
-            after = found[-1].name if found else ""
-            page = self.ask(queues.ListQueuesRequest(after, QUEUES_PER_PAGE, pattern))
-            found += page
-            if len(page) < QUEUES_PER_PAGE:
-                return found
 
 
 class DelayedCalls(AdminCalls):
