@@ -63,9 +63,11 @@ OTHER_PARTS = (
 
 def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run the Spark part; its import needs pyspark."""
+    from bench.first_batch import first_batches
     from bench.spark import pairs
 
-    return pairs(options.rows, options.master, options.profile)
+    first = first_batches(options.master, options.rounds)
+    return [*first, *pairs(options.rows, options.master, options.profile)]
 
 
 def decoding() -> list[dict[str, Any]]:

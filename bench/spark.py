@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import os
 import statistics
-import tempfile
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.flame_graphs import FLAMES, Watched, folder_name, profile
-from bench.memory_spark import BLOCK_ROWS, PARTITIONS, MemorySource, block
+from bench.memory_spark import BLOCK_ROWS, PARTITIONS
 from bench.peers import Warren
 from bench.report import show
 from bench.spark_cpu import KINDS, SparkMeter
+from bench.spark_session import CHEAP, MS_PER_S, QUEUE, batches_of, ended, fill, session
 from pyspark_warren.rows.columns import COLUMNS
 from warren.admin import Admin
-from warren.outgoing import SEND_WINDOW_BYTES, BlockSender
 
-ROOT: Final = str(Path(__file__).resolve().parent.parent)
 BODY_BYTES: Final = (1024, 100)
 BATCHES: Final = 4
 SMALL_ROWS: Final = 1_000
 SMALL_BATCHES: Final = 24
-CHEAP: Final = ("body", "routing_key", "message_id")
-QUEUE: Final = "rows"
 WRITTEN: Final = "written"
-MS_PER_S: Final = 1000
 MICROS_PER_S: Final = 1_000_000
 CALLS: Final = ("latestOffset", "getBatch")
 """Spark's names for what it waits for of a source on the driver, in a query's progress."""
@@ -81,17 +74,6 @@ class Bench:
         for name in (QUEUE, WRITTEN):
             Admin(self.connection).queues.declare(name)
 
-    def fill(self, body_bytes: int, rows: int) -> None:
-        """Publish messages to the queue that is read."""
-        sender = BlockSender.to_exchange(
-            self.connection, "", window_bytes=SEND_WINDOW_BYTES, timeout_s=120
-        )
-        made = block(body_bytes)
-        for _ in range(rows // BLOCK_ROWS):
-            sender.send(made)
-        sender.flush()
-        sender.close()
-
     def frame(self, pair: Pair, peer: bool, body_bytes: int, rows: int, batch: int) -> DataFrame:
         """Return the rows of one side."""
         reader = self.spark.readStream.schema(", ".join(f"{c} {COLUMNS[c]}" for c in pair.columns))
@@ -104,7 +86,7 @@ class Bench:
     def measured(self, pair: Pair, peer: bool, body_bytes: int, rows: int, batch: int) -> Side:
         """Run one query until it has read everything."""
         if pair.reads and not peer:
-            self.fill(body_bytes, rows)
+            fill(self.connection, body_bytes, rows)
         writer = self.frame(pair, peer, body_bytes, rows, batch).writeStream
         if not pair.writes:
             writer = writer.format("noop")
@@ -114,13 +96,10 @@ class Bench:
             target = {"hosts": self.warren.targets(), "routingKey": WRITTEN}
             writer = writer.format("warren").options(**target)
         meter = SparkMeter(self.warren.pids())
-        with tempfile.TemporaryDirectory(prefix="warren-bench-") as checkpoint:
-            query = (
-                writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-            )
-            query.awaitTermination()
-        batches = [each for each in query.recentProgress if each.numInputRows]
-        cpu = meter.stop(_ended(batches[0]))
+        batches, _ = batches_of(
+            writer, lambda batches: sum(each.numInputRows for each in batches) >= rows
+        )
+        cpu = meter.stop(ended(batches[0]))
         read = sum(each.numInputRows for each in batches)
         assert read == rows, (pair.name, peer, read, rows)
         times = [each.durationMs["triggerExecution"] for each in batches[1:]]
@@ -155,24 +134,6 @@ class Bench:
         )
 
 
-def session(master: str) -> SparkSession:
-    """Start a Spark session with little logging; its executors find this package, too."""
-    path = os.environ.get("PYTHONPATH")
-    spark = (
-        SparkSession.builder.master(master)
-        .appName("warren-bench")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.executorEnv.PYTHONPATH", os.pathsep.join(filter(None, (ROOT, path))))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    spark.dataSource.register(MemorySource)
-    return spark
-
-
 def pairs(rows: int, master: str, profiled: bool = False) -> list[dict[str, Any]]:
     """Measure every pair at every size, and each pair's small micro-batches.
 
@@ -200,12 +161,6 @@ def pairs(rows: int, master: str, profiled: bool = False) -> list[dict[str, Any]
         spark.stop()
     _show(results, master, sorted(set(filter(None, notes))))
     return results
-
-
-def _ended(batch: Any) -> float:
-    """Return when a micro-batch had ended, in seconds since 1970."""
-    began = datetime.fromisoformat(batch.timestamp).timestamp()
-    return began + float(batch.durationMs["triggerExecution"]) / MS_PER_S
 
 
 def _result(pair: Pair, size: int, batch: int, ours: Side, peer: Side) -> dict[str, Any]:
