@@ -65,9 +65,11 @@ def spark(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Run the Spark part; its import needs pyspark."""
     from bench.first_batch import first_batches
     from bench.spark import pairs
+    from bench.task_memory import task_memory
 
     first = first_batches(options.master, options.rounds)
-    return [*first, *pairs(options.rows, options.master, options.profile)]
+    memory = task_memory(options.master)
+    return [*first, *memory, *pairs(options.rows, options.master, options.profile)]
 
 
 def decoding() -> list[dict[str, Any]]:

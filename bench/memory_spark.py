@@ -45,6 +45,7 @@ class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str], schema: Any) -> None:
         self.rows, self.batch = int(options["rows"]), int(options["batch"])
         self.body_bytes = int(options["body_bytes"])
+        self.slices = int(options.get("partitions", PARTITIONS))
         self.wanted = to_arrow_schema(schema, timezone="UTC")
 
     def initialOffset(self) -> dict[str, int]:
@@ -60,8 +61,8 @@ class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"at": min(self.rows, start["at"] + self.batch)}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        each = (end["at"] - start["at"]) // PARTITIONS
-        return [InputPartition(each) for _ in range(PARTITIONS)]
+        each = (end["at"] - start["at"]) // self.slices
+        return [InputPartition(each) for _ in range(self.slices)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         left = int(partition.value)

@@ -47,7 +47,7 @@ class SparkMeter:
             self._sample()
 
     def _sample(self, first: bool = False) -> None:
-        kinds = _descendants(os.getpid()) | dict.fromkeys(self._nodes, "nodes")
+        kinds = descendants(os.getpid()) | dict.fromkeys(self._nodes, "nodes")
         for pid, kind in kinds.items():
             self._kinds.setdefault(pid, kind)
             self._last[pid] = max(cpu_s(pid), self._last.get(pid, 0.0))
@@ -59,7 +59,7 @@ class SparkMeter:
         self._history.append((time.time(), spent))
 
 
-def _descendants(root: int) -> dict[int, str]:
+def descendants(root: int) -> dict[int, str]:
     """Return the kind of every Java and Python process below one."""
     parents: dict[int, int] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):

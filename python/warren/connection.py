@@ -33,7 +33,8 @@ T = TypeVar("T")
 Host: TypeAlias = tuple[str, int]
 PAUSE_S_FIRST = 0.02
 PAUSE_S_MAX = 0.5
-STREAM_CREDIT = 8
+STREAM_CREDIT = 4
+"""Messages of `streams` that are sent ahead: each may have 4 MB, and they are what a task holds."""
 LINKS_AHEAD_MAX = 32
 """Links of `streams` that are attached at once; all but the one that is read get one message."""
 CLOSE_S = 1.0
