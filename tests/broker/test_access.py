@@ -42,6 +42,7 @@ from warren_wire.admin import exchanges
 from warren_wire.admin import exchanges as bindings
 from warren_wire.admin import members as members
 from warren_wire.admin import queues as queue_resource
+from warren_wire.admin.browse import BrowseRequest
 from warren_wire.admin.queues import (
     ForgetSinkRequest,
     ListSinksRequest,
@@ -192,6 +193,7 @@ CLIENT10: tuple[tuple[str, tuple[Right, ...], Any], ...] = (
         claim_resource.DropBatchRequest("sink", "run", 1, 1, (("q", ()),)),
     ),
     ("browse", READ_QUEUE, amqp10_requests.Browse("q", None, 1, 1)),
+    ("look at messages", READ_QUEUE, BrowseRequest("q")),
     ("view", READ_QUEUE, amqp10_requests.ViewQueue(VIEW, None, 1)),
     ("cut a view", READ_QUEUE, ViewEdgesRequest("q", ("ready", "dead"), 3)),
     ("fetch a claim", READ_QUEUE, amqp10_requests.FetchClaim(ClaimSource("q", "r", 1, 0, 1), 1)),
@@ -291,9 +293,16 @@ class Broker10(Rights):
             delayed=lambda *given: self._did(given, failed),
             sinks=lambda *given: self._did(given, failed),
         )
-        self.viewing = SimpleNamespace(view=lambda *given: self._did(given, failed))
+        self.viewing = SimpleNamespace(
+            view=lambda *given: self._did(given, failed),
+            when_current=lambda group, done: done(True),
+            browse=lambda *given: self._did(given, failed),
+        )
         self.cluster = SimpleNamespace(
-            leader_of=lambda group: "a", counters=Counters(), queue_counts=MessageCounts()
+            leader_of=lambda group: "a",
+            counters=Counters(),
+            queue_counts=MessageCounts(),
+            loop=SimpleNamespace(clock=SimpleNamespace(epoch_ms=lambda: 1)),
         )
         self.membership = SimpleNamespace(queue_status=lambda *given: self._did(given, "status"))
 

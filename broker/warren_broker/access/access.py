@@ -22,6 +22,8 @@ from warren_wire.amqp091 import properties
 from warren_wire.kernel import CC, USER_ID, MessageTable, first_other_user
 from warren_wire.sender_selected import further_keys
 
+NO_BROWSE = "no-browse"
+"""The tag of users that may not look at messages without taking them."""
 IMPERSONATOR = "impersonator"
 """The tag of users that may publish under any user_id."""
 
@@ -148,6 +150,15 @@ class Access(msgspec.Struct, frozen=True):
     def read_queue(self, name: str) -> None:
         """Check consuming, getting, browsing, claiming, purging, or reading a queue's counts."""
         self.may("read", "queue", name)
+
+    def browse_queue(self, name: str) -> None:
+        """Check looking at a queue's messages, which has no trace among its counts."""
+        self.read_queue(name)
+        if NO_BROWSE in self.tags:
+            raise errors.AccessRefused(
+                f"user '{self.user}' may not look at messages of queues: it has the tag "
+                f"'{NO_BROWSE}'"
+            )
 
     def publish_stages(self, queue: str) -> None:
         """Check publishing or dropping stages in a queue, which involves no routing."""

@@ -262,6 +262,7 @@ def _fetch(asker: Asker, request: connection_requests.FetchClaim, answer: Answer
 
 
 def _browse(asker: Asker, request: connection_requests.Browse, answer: Answer) -> None:
+    asker.access.browse_queue(request.queue)
     queue = asker.queue(request.queue, store=True)
 
     def found(runs: Runs | ReadFailed) -> None:

@@ -40,6 +40,7 @@ def _states(given: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _edges(asker: Asker, request: ViewEdgesRequest, answer: Answer) -> None:
+    asker.access.browse_queue(request.name)
     queue = asker.queue(request.name, store=True)
 
     def found(view: ViewIs | ReadFailed) -> None:
@@ -52,6 +53,7 @@ def _edges(asker: Asker, request: ViewEdgesRequest, answer: Answer) -> None:
 
 def _view(asker: Asker, request: connection_requests.ViewQueue, answer: Answer) -> None:
     source = request.source
+    asker.access.browse_queue(source.queue)
     queue = asker.queue(source.queue, store=True)
 
     def found(view: ViewIs | ReadFailed) -> None:

@@ -20,6 +20,7 @@ from warren_machines.queue.commands import (
     UplinkId,
 )
 from warren_machines.queue.effects import ActiveIs, CancelConsumer
+from warren_machines.queue.places import BrowsedRows, BrowsePlace
 from warren_raft.errors import PeerError
 from warren_raft.types import MemberState
 from warren_raft.versions import FIRST, Versions
@@ -203,7 +204,11 @@ class SinksAre(Numbered, frozen=True, array_like=True, tag="sinks"):
 
 
 class ReadView(Numbered, frozen=True, array_like=True, tag="read_view"):
-    """Ask a leader what its queue holds (`queue.view`); with pieces: where to cut that."""
+    """Ask a leader what its queue holds (`queue.view`); with pieces: where to cut that.
+
+    browse  instead the next `count` messages behind a place, and which member gave that; None: the
+            view is asked for
+    """
 
     group: int
     states: tuple[str, ...]
@@ -211,14 +216,21 @@ class ReadView(Numbered, frozen=True, array_like=True, tag="read_view"):
     last: int
     count: int
     pieces: int
+    browse: tuple[BrowsePlace | None, int] | None = None
 
 
 class ViewIs(Numbered, frozen=True, array_like=True, tag="view"):
-    """Answer ReadView: names and rows, or edges."""
+    """Answer ReadView: names and rows, or edges.
+
+    browsed  what was asked for with `browse`, and which member this is; a node that does not know
+             that field answers with names and rows
+    """
 
     names: tuple[str, ...]
     rows: tuple[tuple[int, int, int, int, int, int, int, int, int, int], ...]
     edges: tuple[int, ...]
+    browsed: BrowsedRows | None = None
+    origin: int = 0
 
 
 class ReadKept(Numbered, frozen=True, array_like=True, tag="read_kept"):

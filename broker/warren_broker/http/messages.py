@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pika.exceptions import (
     UnroutableError,
 )
 
+from warren_broker.admin.shown_values import shown
 from warren_broker.http.calls import HttpCall, decoded, text, whole_number
 from warren_broker.http.replies import HttpRefusal, bad_request, not_authorised, unavailable
 from warren_wire.admin.requests import BODY_BYTES_MAX
@@ -320,16 +320,16 @@ def _take(channel: Any, queue: str, taking: _Taking) -> list[dict[str, Any]]:
 
 
 def _shown(method: Any, properties: Any, body: bytes, taking: _Taking) -> dict[str, Any]:
-    shown = body if taking.truncate is None else body[: taking.truncate]
+    first = body if taking.truncate is None else body[: taking.truncate]
     encoding = "base64"
     payload = ""
     if taking.encoding == "auto":
         try:
-            payload, encoding = shown.decode(), "string"
+            payload, encoding = first.decode(), "string"
         except UnicodeDecodeError:
             encoding = "base64"
     if encoding == "base64":
-        payload = base64.b64encode(shown).decode()
+        payload = base64.b64encode(first).decode()
     return {
         "payload_bytes": len(body),
         "redelivered": method.redelivered,
@@ -337,32 +337,10 @@ def _shown(method: Any, properties: Any, body: bytes, taking: _Taking) -> dict[s
         "routing_key": method.routing_key,
         "message_count": method.message_count,
         "properties": {
-            name: _header(getattr(properties, name))
+            name: shown(getattr(properties, name))
             for name in NAMES
             if getattr(properties, name, None) is not None
         },
         "payload": payload,
         "payload_encoding": encoding,
     }
-
-
-def _header(value: Any) -> Any:
-    """Return a header's value as JSON has it."""
-    if isinstance(value, dict):
-        return {_readable(key): _header(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_header(item) for item in value]
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, str):
-        return _readable(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, bool | float):
-        return value
-    return int(value) if isinstance(value, int) else str(value)
-
-
-def _readable(value: str) -> str:
-    """Return a text with what is not UTF-8 in it written as escapes."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

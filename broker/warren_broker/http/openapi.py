@@ -65,6 +65,9 @@ def _described(route: HttpRoute, fields: dict[str, Any]) -> dict[str, Any]:
     ]
     if route.pages:
         parameters += [{"name": name, "in": "query", "schema": text} for name in _OF_LISTS]
+    if route.method == "GET":
+        beside = {key: one for key, one in fields.items() if key not in (*names, *route.without)}
+        parameters += [{"name": key, "in": "query", "schema": one} for key, one in beside.items()]
     found: dict[str, Any] = {"x-tag": route.tag, "parameters": parameters}
     if about := summary_of(route.reads or route.by):
         found["summary"] = about

@@ -17,10 +17,11 @@ from warren_broker.http import (
     queues,
 )
 from warren_broker.http.calls import HttpCall, done
-from warren_broker.http.replies import HttpRefusal, HttpReply, refusal_of
+from warren_broker.http.replies import HttpRefusal, HttpReply, bad_request, refusal_of
 from warren_broker.http.routing_table import HttpRoute, RouteTable, http_route, routes_of
 from warren_wire.admin import resources
-from warren_wire.admin.requests import AdminRequest, AdminRoute, answer_type
+from warren_wire.admin.requests import AdminRequest, AdminRoute, answer_type, queried
+from warren_wire.errors import InvalidArgument
 
 
 def _as_the_node(route: AdminRoute, kind: type[AdminRequest[Any]]) -> Iterator[HttpRoute]:
@@ -34,7 +35,7 @@ def _as_the_node(route: AdminRoute, kind: type[AdminRequest[Any]]) -> Iterator[H
 
         async def answered(call: HttpCall, *names: str, at: list[str] = at) -> HttpReply:
             given = dict(zip(at, names, strict=True))
-            body = call.fields() if route.body and keys.difference(given) else {}
+            body = _beside(call, route, kind) if keys.difference(given) else {}
             fields = {key: one for key, one in {**body, **given}.items() if key in keys}
             vhost = None if "vhost" in keys else given.get("vhost")
             reply = await call.try_send(route, fields, vhost=vhost)
@@ -55,6 +56,16 @@ def _as_the_node(route: AdminRoute, kind: type[AdminRequest[Any]]) -> Iterator[H
             without=without,
             shows=answer_type(kind) if over.shows else None,
         )
+
+
+def _beside(call: HttpCall, route: AdminRoute, kind: type[AdminRequest[Any]]) -> dict[str, Any]:
+    """Return what is said beside the path: in the query of GET, in the body of others."""
+    if route.method != "GET":
+        return call.fields() if route.body else {}
+    try:
+        return queried(kind, call.query)
+    except InvalidArgument as refused:
+        raise bad_request(refused.detail) from None
 
 
 async def _described(call: HttpCall) -> dict[str, Any]:

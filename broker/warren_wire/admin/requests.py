@@ -282,7 +282,7 @@ class AdminRoute(NamedTuple):
         elif self.body:
             given |= _from_body(body, rest, names)
         if self.whole or not self.body:
-            given |= {key: _from_text(key, query[key], fields[key]) for key in rest if key in query}
+            given |= queried(kind, {key: query[key] for key in rest if key in query})
         return self.read(kind, given)
 
     def read(
@@ -394,6 +394,12 @@ def fields_in(kind: type[AdminRequest[Any]]) -> dict[str, _Field]:
         fields[key] = _Field(field.name, field.required, field.default, wanted, said, word, where)
     del fields["token"]
     return fields
+
+
+def queried(kind: type[AdminRequest[Any]], query: Query) -> dict[str, Any]:
+    """Return the fields that a query says, by key; raises InvalidArgument."""
+    fields = fields_in(kind)
+    return {key: _from_text(key, text, fields[key]) for key, text in query.items() if key in fields}
 
 
 def _from_text(key: str, text: str, field: _Field) -> Any:

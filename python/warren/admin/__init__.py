@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec import structs
 
 from warren.admin.membership import MemberCalls, NodeCalls
 from warren.admin.shovels import ShovelCalls
@@ -21,6 +23,7 @@ from warren.errors import Conflict
 from warren.queues import Queue, QueueCalls, Reader
 from warren.waiting import Waiting
 from warren_wire.admin import (
+    browse,
     claims,
     cluster_version,
     connections,
@@ -41,6 +44,33 @@ from warren_wire.admin import (
 __all__ = ["Admin", "ExportedDefinitions", "Queue", "Reader"]
 IMPORT_S = 120.0
 """How long an import may take: it answers when every queue is there."""
+
+
+class BrowsedQueueCalls(QueueCalls):
+    """Queues of the connection's vhost, with their messages."""
+
+    browse_page = call(browse.BrowseRequest)
+
+    def pages(self, name: str, *, limit: int = 0, **asked: Any) -> Iterator[browse.BrowsedPage]:
+        """Yield pages of messages, which stay as they are, from `after` on.
+
+        limit  of messages; 0: all
+        asked  fields of `BrowseRequest` but its count
+        """
+        request = browse.BrowseRequest(name, **asked)
+        left = limit or 1 << 62
+        while True:
+            found = self.ask(structs.replace(request, count=min(left, browse.BROWSED_MAX)))
+            yield found
+            left -= len(found.messages)
+            if not found.next or left <= 0:
+                return
+            request = structs.replace(request, after=found.next)
+
+    def browse(self, name: str, **asked: Any) -> Iterator[browse.BrowsedMessage]:
+        """Yield messages, which stay as they are; see `pages` and `BrowseRequest`."""
+        for page in self.pages(name, **asked):
+            yield from page.messages
 
 
 class DelayedCalls(AdminCalls):
@@ -276,7 +306,7 @@ class Admin(AdminCalls):
 
     def __init__(self, connection: Connection, waiting: Waiting | None = None) -> None:
         super().__init__(connection)
-        self.queues = QueueCalls(connection)
+        self.queues = BrowsedQueueCalls(connection)
         self.delayed = DelayedCalls(connection)
         self.claims = ClaimCalls(connection)
         self.sinks = SinkCalls(connection)

@@ -8,6 +8,7 @@ import typer
 
 from warren.cli import output
 from warren.cli.backups import backup
+from warren.cli.browse import browse
 from warren.cli.claims import claims
 from warren.cli.command_line import CommandLine
 from warren.cli.connections import connections
@@ -90,4 +91,5 @@ def options(version: Version = False, wait: WaitForNode = False) -> None:
 
 
 app.command("publish")(publish)
+app.command("browse")(browse)
 app.command("migrate")(migrate)

@@ -170,7 +170,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     yield counted
 
 
-def test_a_page_of_ten_million_messages_reads_what_it_has(reads: list[int]) -> None:
+def test_a_page_of_ten_million_messages(reads: list[int]) -> None:
     """Ten million of each state that has so many, one by one: a page reads some chunks of a few."""
     count, per = 10_000_000, 1_000
     state = QueueState(config())

@@ -1,27 +1,34 @@
 """Read-only requests: what a queue holds, in every state, with the messages themselves.
 
-The leader says what there is. The messages are read from this node's own member where it has them,
-else from the leader, which leaves out those that have left the queue meanwhile.
+The leader says what there is; to a browser any member does. The messages are read from this node's
+own member where it has them, else from the leader, which leaves out those that have left the queue
+meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads, Runs
 from warren_broker.cluster.cluster import Cluster
+from warren_machines.queue.places import BrowsePlace, page_of
 from warren_machines.queue.view import ViewTooLarge, edges_of, view_of
+from warren_raft.errors import NotLeader, TooManyReads
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.storage.errors import EntryDamaged
 from warren_wire.block.block import BlockError
+from warren_wire.checksum import crc32
 
 Times: TypeAlias = tuple[tuple[int, int], ...]
 """(log index, time of the entry in milliseconds since 1970)."""
 TIMES_MAX = 10_000
 """Entries of one answer that has no block."""
+CURRENT_MS = 500
+"""How long a browser waits for its member to have what was committed when it asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,7 @@ class ViewReads:
     def __init__(self, cluster: Cluster, reads: RemoteReads) -> None:
         self._cluster = cluster
         self._reads = reads
+        self._began_ms = cluster.loop.clock.epoch_ms()
         reads.serve(messages.ReadView, self._on_read_view)
         reads.serve(messages.ReadKept, self._on_read_kept)
         cluster.handlers[messages.ViewIs] = reads.answered
@@ -64,6 +72,40 @@ class ViewReads:
     ) -> None:
         """Ask the leader for rows; with `pieces`: for edges."""
         self._reads.start(done, messages.ReadView, group, states, first, last, count, pieces)
+
+    def when_current(self, group: int, done: Callable[[bool], None]) -> None:
+        """Call back when this node's member has all that is committed now, else after CURRENT_MS.
+
+        A member that has just joined has nothing yet, and one that lags shows what has left. The
+        leader answers for a node that has none.
+        """
+        try:
+            self._cluster.host.read_index(group, CURRENT_MS, done)
+        except UnknownGroup:
+            done(True)
+        except (NotLeader, TooManyReads):
+            done(False)
+
+    def browse(
+        self,
+        group: int,
+        states: tuple[str, ...],
+        after: BrowsePlace | None,
+        origin: int,
+        count: int,
+        done: Callable[[messages.ViewIs | ReadFailed], None],
+    ) -> None:
+        """Find the next messages, in this node's member if it has one, else in the leader's.
+
+        after, origin  the place behind which they are, and the `origin` of the answer it is from
+        """
+        try:
+            found = self._browsed(0, group, states, (after, origin), count)
+        except UnknownGroup:
+            asked = (states, 0, 0, count, 0, (after, origin))
+            self._reads.start(partial(if_browsed, done), messages.ReadView, group, *asked)
+            return
+        done(found)
 
     def kept(
         self,
@@ -108,11 +150,30 @@ class ViewReads:
                 found[index] = host.read_entry(group, index).time_ms
         return Kept((), taken if blocks else count, tuple(found.items()), data)
 
+    def _browsed(
+        self,
+        request: int,
+        group: int,
+        states: tuple[str, ...],
+        behind: tuple[BrowsePlace | None, int],
+        count: int,
+    ) -> messages.ViewIs:
+        """Return the next messages; raises UnknownGroup."""
+        host = self._cluster.host
+        state, (after, given) = host.state(group), behind
+        # Of this state as it is in memory: one that is restored has other chunks.
+        origin = crc32(f"{host.node_id} {self._began_ms} {id(state)}".encode())
+        found = page_of(state, frozenset(states), after, count, origin == given)
+        return messages.ViewIs(request, (), (), (), found, origin)
+
     def _on_read_view(self, node: str, message: messages.ReadView) -> None:
         state, request = self._cluster.host.state(message.group), message.request
         wanted = frozenset(message.states)
         try:
-            if message.pieces:
+            if message.browse is not None:
+                group, count = message.group, message.count
+                answer = self._browsed(request, group, message.states, message.browse, count)
+            elif message.pieces:
                 answer = messages.ViewIs(request, (), (), edges_of(state, wanted, message.pieces))
             else:
                 names, rows = view_of(state, wanted, message.first, message.last, message.count)
@@ -150,6 +211,15 @@ class ViewReads:
         (data,) = messages.cut(rest, (message.length,))
         kept = Kept(message.gone, message.messages, message.times, bytes(data))
         self._reads.finish(message.request, kept)
+
+
+def if_browsed(
+    done: Callable[[messages.ViewIs | ReadFailed], None], found: messages.ViewIs | ReadFailed
+) -> None:
+    """Call back with a leader's answer to a browser, which one of an earlier version lacks."""
+    if isinstance(found, messages.ViewIs) and found.browsed is None:
+        found = ReadFailed("the leader's version cannot be browsed: finish the upgrade", True)
+    done(found)
 
 
 def without(runs: Runs, gone: tuple[int, ...]) -> Runs:

@@ -1,0 +1,113 @@
+"""`warren browse`: look at the messages of a queue, which stay as they are."""
+
+from __future__ import annotations
+
+import base64
+import json as json_codec
+import shlex
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from warren.admin import Admin
+from warren.cli import output
+from warren.cli.target import Json, Queue, Uri, connect
+from warren.errors import UsageError
+from warren_wire.admin.browse import BODY_SHOWN_BYTES, BODY_SHOWN_MAX, BrowsedMessage, BrowseRequest
+from warren_wire.admin.requests import columns_of, texts_of
+
+_TEXTS = texts_of(BrowseRequest)
+_HEX_WIDTH = 16
+_NOT_AGAIN = ("priority", "expiration", "user_id")
+"""Properties with an option of their own, that have run out, or that only their user may set."""
+
+
+def browse(
+    queue: Queue,
+    state: Annotated[str, typer.Option(help=_TEXTS["states"])] = "",
+    filter: Annotated[str, typer.Option(help=_TEXTS["filter"])] = "",
+    contains: Annotated[str, typer.Option(help=_TEXTS["contains"])] = "",
+    priority: Annotated[int | None, typer.Option(help=_TEXTS["priority"])] = None,
+    older_ms: Annotated[int, typer.Option(help=_TEXTS["older_ms"])] = 0,
+    newer_ms: Annotated[int, typer.Option(help=_TEXTS["newer_ms"])] = 0,
+    after: Annotated[str, typer.Option("--from", help="the place that an earlier call named")] = "",
+    limit: Annotated[int, typer.Option(help="messages at most; 0: all")] = 20,
+    body_bytes: Annotated[int, typer.Option(help=_TEXTS["body_bytes"])] = BODY_SHOWN_BYTES,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="a JSON document per line")] = False,
+    as_hex: Annotated[bool, typer.Option("--hex", help="the bodies as hexadecimal bytes")] = False,
+    as_publish: Annotated[
+        bool, typer.Option("--as-publish", help="a line of shell that publishes each again")
+    ] = False,
+    uri: Uri = None,
+    json: Json = False,
+) -> None:
+    """Look at messages of a queue: nothing is taken, and nothing changes."""
+    if as_publish:
+        body_bytes = BODY_SHOWN_MAX
+    shown, found = 0, list[BrowsedMessage]()
+    with connect(uri) as connection:
+        pages = Admin(connection).queues.pages(
+            queue,
+            states=state,
+            filter=filter,
+            contains=contains,
+            priority=priority,
+            older_ms=older_ms,
+            newer_ms=newer_ms,
+            after=after,
+            limit=limit,
+            body_bytes=body_bytes,
+        )
+        behind = ""
+        for page in pages:
+            behind = page.next
+            shown += len(page.messages)
+            for one in page.messages:
+                if as_publish:
+                    print(published_again(one))
+                elif jsonl:
+                    print(msgspec.json.encode(one).decode())
+                elif as_hex:
+                    output.say(f"{one.index}.{one.ordinal} {one.state} {one.body_bytes} bytes")
+                    output.say(hex_lines(body_of(one)))
+                else:
+                    found.append(one)
+    if not (as_publish or jsonl or as_hex):
+        output.listing(found, json, columns_of(BrowsedMessage))
+    if behind:
+        output.note(f"{shown:,} shown; there may be more: --from {behind}")
+
+
+def body_of(one: BrowsedMessage) -> bytes:
+    """Return the bytes that are shown of a body."""
+    return base64.b64decode(one.body) if one.encoding == "base64" else one.body.encode()
+
+
+def hex_lines(data: bytes) -> str:
+    """Return bytes as lines: offset, hexadecimal, and what is printable ASCII."""
+    lines = []
+    for at in range(0, len(data), _HEX_WIDTH):
+        piece = data[at : at + _HEX_WIDTH]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)
+        lines.append(f"{at:08x}  {piece.hex(' '):<{3 * _HEX_WIDTH}} {text}")
+    return "\n".join(lines)
+
+
+def published_again(one: BrowsedMessage) -> str:
+    """Return a line of shell that publishes a message where it came from; raises UsageError."""
+    body = body_of(one)
+    if len(body) < one.body_bytes or one.unreadable:
+        raise UsageError(
+            f"message {one.index}.{one.ordinal} has {one.body_bytes:,} bytes, of which "
+            f"{BODY_SHOWN_MAX:,} can be shown: move it (warren queues move), or publish it yourself"
+        )
+    said: dict[str, Any] = {k: v for k, v in one.properties.items() if k not in _NOT_AGAIN}
+    if one.headers:
+        said["headers"] = one.headers
+    words = ["warren", "publish", one.routing_key, "--base64", "--priority", str(one.priority)]
+    if one.exchange:
+        words += ["--exchange", one.exchange]
+    if said:
+        words += ["--properties", json_codec.dumps(said, ensure_ascii=False)]
+    return f"echo {shlex.quote(base64.b64encode(body).decode())} | {shlex.join(words)}"
