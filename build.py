@@ -223,8 +223,11 @@ def release(options: argparse.Namespace) -> int:
 
 
 def sparks(options: argparse.Namespace) -> int:
-    """Run Spark 4.0 to 4.3 with the built wheel: standalone, Connect, Kubernetes; name some."""
+    """Run Spark 4.0 to 4.3 with the wheel, standalone, Connect, Kubernetes; `suite VERSION`."""
     prepare()
+    if options.rest[:1] == ["suite"]:
+        env = spark_archive.spark_environment(make=False)
+        return run_module("sparks.suite", options, env, "tests/connector", "tests", ".")
     if wheels.run(["--only", wheels.here(), "--no-try"]) != 0:
         return 1
     env = environment.java_environment()

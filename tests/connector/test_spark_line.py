@@ -30,6 +30,7 @@ def test_predicates_that_no_line_offers_are_refused(
 def test_predicates_of_another_use_of_a_frame_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(datasource, "PUSHES_FILTERS", True)
     monkeypatch.setattr(datasource, "FILTERS_BY_SCAN", False)
     datasource.check_pushing(PUSH_ONCE)
     with pytest.raises(UnsupportedError, match="pushFilters=once"):

@@ -203,7 +203,11 @@ def wait_until_read(spark: SparkSession, query: Any, count: int) -> None:
 
 
 def wait_until_idle(query: Any) -> None:
-    """Until the source has had nothing for about two seconds, or the query failed."""
+    """Until the source has had nothing for about two seconds, or the query failed.
+
+    The first look takes a receiver of a spool longer than that: there is progress when it is over,
+    also without a row.
+    """
     import time
 
     polls, deadline = 0, time.monotonic() + QUERY_S_MAX
@@ -213,7 +217,8 @@ def wait_until_idle(query: Any) -> None:
         assert time.monotonic() < deadline, f"not idle: {query.status}"
         status = query.status
         asks = status["message"].startswith(("Waiting for data", "Getting offsets"))
-        polls = polls + 1 if asks and not status["isDataAvailable"] else 0
+        idle = asks and not status["isDataAvailable"] and query.lastProgress is not None
+        polls = polls + 1 if idle else 0
         time.sleep(0.1)
 
 

@@ -20,7 +20,7 @@ from spark_world.runs import Runs
 from spark_world.sources import (
     NOWHERE,
     DyingBehindTheOffsetLog,
-    DyingSource,
+    RealDyingSource,
     maybe_kill_driver,
     maybe_kill_task,
 )
@@ -56,7 +56,7 @@ class DyingSpoolReader(DyingBehindTheOffsetLog, QueryStreamReader):
             maybe_kill_driver("in_read")
 
 
-class RabbitDyingSource(DyingSource):
+class RabbitDyingSource(RealDyingSource):
     """`format("warren_dying_rabbit")`."""
 
     detect = staticmethod(detect)
