@@ -63,6 +63,14 @@ class FailureDetector:
         peer = self._peers.get(node)
         return peer is not None and peer.suspected
 
+    def conditions(self) -> dict[str, int]:
+        """Return the number of peers that are connected, suspected, and neither (connecting)."""
+        found = {"connected": 0, "suspected": 0, "connecting": 0}
+        for peer in self._peers.values():
+            calm = "connected" if peer.connected else "connecting"
+            found["suspected" if peer.suspected else calm] += 1
+        return found
+
     def silent_since_ms(self, node: NodeId) -> int | None:
         """Return when a suspected peer was heard last, or watched first; None: not suspected."""
         peer = self._peers.get(node)

@@ -83,13 +83,17 @@ class LinearizableReads:
 
 
 class LogPosition(NamedTuple):
-    """How far a member's log is: its term, and the last entry of each kind."""
+    """How far a member's log is: its term, and the last entry of each kind.
+
+    commit_s  how long the last entry that was followed took (`RaftMeasures.commits`); 0: none yet
+    """
 
     term: int
     committed: Index
     applied: Index
     durable: Index
     snapshot: Index
+    commit_s: float = 0.0
 
 
 class LastLook:
@@ -122,6 +126,10 @@ class Group:
     lost        an applied entry that cannot be read here and that no member has (`LostEntries`):
                 nothing is retained up to there; 0: none
     members     those for which the core was told whether they are suspected
+    followed    the entry of this leader that `RaftMeasures.commits` is about; 0: none
+    taken_s     when it was taken; commit_s: how long the one before took
+    stood       the last term in which this member stood for election
+    led_by      the last leader that this member knew
     freed       bytes that its machine said to have freed (`Applied.frees`) since the last look for
                 them
     Invariant: applied is the last entry that was applied to `state`
@@ -143,6 +151,11 @@ class Group:
     held: int = 0
     lost: Index = 0
     freed: int = 0
+    followed: Index = 0
+    taken_s: float = 0.0
+    commit_s: float = 0.0
+    stood: int = 0
+    led_by: NodeId | None = None
     reads: LinearizableReads = field(default_factory=LinearizableReads)
     members: Membership = field(init=False)
     state: Any = field(init=False)
@@ -170,7 +183,12 @@ class Group:
         """Return how far the log is."""
         log = self.node.log
         return LogPosition(
-            self.node.term, log.committed, self.applied, log.durable, self.store.snapshot_index
+            self.node.term,
+            log.committed,
+            self.applied,
+            log.durable,
+            self.store.snapshot_index,
+            self.commit_s,
         )
 
     def restore(self, snapshot: Snapshot, state: object) -> None:

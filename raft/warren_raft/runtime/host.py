@@ -17,6 +17,7 @@ from warren_raft.core.membership import Change
 from warren_raft.core.ready import Role
 from warren_raft.errors import ImpossibleMessage, MembershipRefused, UsageError
 from warren_raft.machine import GroupSpec, Machine, Meta
+from warren_raft.measures import RaftMeasures
 from warren_raft.messages import AnyRaftMessage, Append, EntryIs, EntryWanted
 from warren_raft.runtime import log_identity
 from warren_raft.runtime.bootstrap import BootstrapPlan, ClusterBootstrap
@@ -584,6 +585,49 @@ class Host:
     def disk_full(self) -> bool:
         """Whether a write waits for disk space; it is retried until there is."""
         return self._store is not None and self._store.wal.full is not None
+
+    def lags(self, group: GroupId) -> dict[NodeId, int]:
+        """Return how many entries each other member lacks; empty: this node does not lead."""
+        found = self._groups.get(group)
+        lead = None if found is None else found.node.leadership
+        if found is None or lead is None:
+            return {}
+        last = found.node.log.last
+        return {node: last - one.match for node, one in lead.progress.items()}
+
+    def measures(self) -> RaftMeasures:
+        """Return what was measured; the histograms are those that continue to be changed."""
+        logs, ready, loop = self._logs, self._ready_loop, self._loop
+        wal, files, segments = logs.wal, set(logs.log_files.use.live), logs.log_files.segments
+        ends = {**logs.log_files.ends, wal.current_file: wal.newest_bytes}
+        sending, receiving = self._transfers.under_way()
+        return RaftMeasures(
+            turns=loop.turns,
+            lags=loop.lags,
+            syncs=wal.syncs,
+            sync_bytes=wal.sync_bytes,
+            sync_records=wal.sync_records,
+            commits=ready.commits,
+            applies=ready.applies,
+            elections=ready.elections,
+            elections_won=ready.elections_won,
+            leader_changes=ready.leader_changes,
+            snapshots=logs.compactor.snapshots,
+            snapshots_sent=self._transfers.begun,
+            snapshots_installed=self._transfers.installed,
+            compactions=logs.compactor.cycles,
+            compacted_bytes=logs.compactor.rewritten_bytes,
+            wal_files=len(files),
+            wal_bytes=sum([ends.get(file, 0) for file in files]),
+            backlog_bytes=wal.backlog_bytes,
+            segments=len(segments),
+            segment_bytes=sum([segment.bytes for segment in segments]),
+            memtable_bytes=logs.memtable.bytes_held,
+            memtable_bytes_max=logs.memtable.bytes_max,
+            sending=sending,
+            receiving=receiving,
+            peers=self._peers.conditions(),
+        )
 
     @property
     def _logs(self) -> LogStore:

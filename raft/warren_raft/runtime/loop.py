@@ -12,11 +12,14 @@ import select
 import socket
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
+
+from warren_raft.measures import SECONDS, Histogram
 
 log = logging.getLogger("warren.raft")
 READ = select.EPOLLIN
@@ -174,12 +177,14 @@ class Loop:
     on_guard  called by the guard every REPLACE_S, on the guard's thread: to watch for what may
               hold the loop's thread outside `wait_for`. They must not change what the loop's
               thread changes
+    turns, lags  see `RaftMeasures`
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.turn = 0
         self.heard_bytes = 0
+        self.turns, self.lags = Histogram(SECONDS), Histogram(SECONDS)
         self._epoll = select.epoll()
         self._registrations: dict[int, WatchedSocket] = {}
         self._timers: list[tuple[int, int, LoopTimer]] = []
@@ -355,7 +360,7 @@ class Loop:
             # Replayed by tests/raft/runtime/test_loop.py
             ready = self._epoll.poll(0, POLL_EVENTS_MAX)
         self.turn += 1
-        self.now_ms = self.clock.monotonic_ms()
+        self.now_ms, began = self.clock.monotonic_ms(), time.monotonic()
         self.heard_bytes = 0
         registrations, first = self._registrations, ready
         while ready:
@@ -390,6 +395,9 @@ class Loop:
         if self._soon:
             self._run_calls(self._soon)
         self._run_stages()
+        turns, took = self.turns, time.monotonic() - began
+        turns.counts[bisect_left(turns.bounds, took)] += 1
+        turns.total += took
 
     def close(self) -> None:
         """Close the loop's own descriptors."""
@@ -416,10 +424,14 @@ class Loop:
         self._run_calls(self._posted)
 
     def _run_timers(self) -> None:
-        timers, now = self._timers, self.now_ms
+        timers, now, late = self._timers, self.now_ms, -1.0
         while timers and timers[0][0] <= now:
             if not self._is_void():
-                timer = heapq.heappop(timers)[2]
+                due_ms, _, timer = heapq.heappop(timers)
+                if late < 0.0:
+                    lags, late = self.lags, (now - due_ms) / 1000
+                    lags.counts[bisect_left(lags.bounds, late)] += 1
+                    lags.total += late
                 call, timer._call = timer._call, None
                 assert call is not None
                 call()

@@ -85,6 +85,10 @@ class Peers:
         """Return whether a peer is suspected; this node itself never is."""
         return self._detector.suspected(node)
 
+    def conditions(self) -> dict[str, int]:
+        """See `RaftMeasures.peers`."""
+        return self._detector.conditions()
+
     def silent_since_ms(self, node: NodeId) -> int | None:
         """Return when a suspected peer was heard last, by the loop's clock; None: not suspected."""
         return self._detector.silent_since_ms(node)

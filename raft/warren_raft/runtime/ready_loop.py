@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from warren_raft.core import damaged
-from warren_raft.core.ready import ReadState, Ready, Role
+from warren_raft.core.ready import ReadState, Ready, Role, SoftState
+from warren_raft.measures import SECONDS, Histogram
 from warren_raft.messages import AnyRaftMessage, Append
 from warren_raft.runtime.disk_backpressure import DiskBackpressure
 from warren_raft.runtime.group import Group
@@ -71,7 +74,8 @@ class ReadyLoop:
 
         Messages are lost without a connection. It returns True when the peer is crowded.
 
-        `applied` gathers the groups that have applied entries, for the snapshot policy.
+        `applied` gathers the groups that have applied entries, for the snapshot policy. `commits`
+        to `leader_changes`: see `RaftMeasures`.
         """
         self._own = own
         self._loop = loop
@@ -89,6 +93,8 @@ class ReadyLoop:
         self._awaiting: list[tuple[Group, int, int]] = []
         self._late_asked = False
         self.applied: dict[GroupId, None] = {}
+        self.commits, self.applies = Histogram(SECONDS), Histogram(SECONDS)
+        self.elections = self.elections_won = self.leader_changes = 0
         self._read: list[tuple[Group, Sequence[ReadState]]] = []
         self._wal: Wal
         self._pace: DiskBackpressure
@@ -198,12 +204,17 @@ class ReadyLoop:
             self._pace.put_off(ripe)
             self._ask_late()
             return
+        began = time.monotonic()
         for at, (group, ready) in enumerate(ripe):
             if at and self._long:
                 self._pace.put_off(ripe[at:])
                 self._ask_turn()
-                return
+                break
             self._apply(group, ready)
+        if ripe:
+            applies, took = self.applies, time.monotonic() - began
+            applies.counts[bisect_left(applies.bounds, took)] += 1
+            applies.total += took
 
     def _take(self, group: Group, to_apply: list[tuple[Group, Ready]]) -> None:
         outbox = self._outbox
@@ -223,6 +234,8 @@ class ReadyLoop:
             if ready.entries or ready.hard_state is not None:
                 if not group.volatile:
                     self._unwritten.append((group, ready))
+                    if ready.entries and not group.followed and group.leading:
+                        group.followed, group.taken_s = ready.entries[-1].index, time.monotonic()
                 else:
                     group.store.append(ready.hard_state, ready.entries)
                     again = group.node.durable(ready.sequence) and not ready.committed
@@ -292,6 +305,8 @@ class ReadyLoop:
 
     def _apply(self, group: Group, ready: Ready) -> None:
         soft = ready.soft_state
+        if soft is not None:
+            self._measure_role(group, soft)
         if soft is not None and soft.role is Role.LEADER and not group.deleted:
             group.follow(soft, self._own, self._observer)
             soft = None
@@ -300,6 +315,11 @@ class ReadyLoop:
                 self._cluster_committed(ready.committed)
             group.apply(ready.committed, self._observer)
             self.applied[group.id] = None
+            if 0 < group.followed <= group.applied:
+                commits, took = self.commits, time.monotonic() - group.taken_s
+                commits.counts[bisect_left(commits.bounds, took)] += 1
+                commits.total += took
+                group.followed, group.commit_s = 0, took
             if group.freed:
                 self._freed(group)
             if not group.deleted:
@@ -308,6 +328,19 @@ class ReadyLoop:
                     self.touch(group)
         if soft is not None and not group.deleted:
             group.follow(soft, self._own, self._observer)
+
+    def _measure_role(self, group: Group, soft: SoftState) -> None:
+        """Count what a new role means. A single voter is never seen as a candidate."""
+        if soft.role >= Role.CANDIDATE and soft.term > group.stood:
+            group.stood = soft.term
+            self.elections += 1
+        if soft.role is Role.LEADER:
+            self.elections_won += 1
+        else:
+            group.followed = 0  # another leader may have replaced the entry
+        if soft.leader not in (None, group.led_by):
+            group.led_by = soft.leader
+            self.leader_changes += 1
 
     # ------------------------------------------------------------ time
 

@@ -66,6 +66,7 @@ class Transfers:
     restored  called with a group after its state was replaced
     awaits    whether an entry is damaged here and not repaired yet
     versions  that this program reads
+    begun, installed  transfers to other members, and from them, since the start
     """
 
     store: LogStore
@@ -75,6 +76,8 @@ class Transfers:
     restored: Callable[[Group], None]
     awaits: Callable[[GroupId, Index], bool]
     versions: Versions
+    begun: int = 0
+    installed: int = 0
     _outgoing: dict[tuple[GroupId, NodeId], tuple[Group, OutgoingSnapshot]] = field(
         default_factory=dict
     )
@@ -86,6 +89,10 @@ class Transfers:
 
     def __post_init__(self) -> None:
         """Followers with a transfer postponed until another snapshot exists without the entry."""
+
+    def under_way(self) -> tuple[int, int]:
+        """Return the number of transfers to other members, and from them."""
+        return len(self._outgoing), len(self._incoming)
 
     def sending(self, group: GroupId) -> bool:
         """Return whether a snapshot of that group is being sent to a member."""
@@ -132,6 +139,7 @@ class Transfers:
         )
         log.info("group %s: sending %s a snapshot up to entry %s", group.id, to, snapshot.index)
         self._outgoing[group.id, to] = group, out
+        self.begun += 1
         group.sending = True
         self.send(out.offer(group.node.term))
 
@@ -347,6 +355,7 @@ class Transfers:
         if within:
             store.skip_to(snapshot)
         self._end(group)
+        self.installed += 1
         self.store.remove_later(old)
         log.info("group %s: state replaced by snapshot %s", group.id, snapshot.index)
         self.restored(group)

@@ -76,6 +76,7 @@ class Compactor:
     entries that a new leader replaced come before those that replaced them.
 
     others_have   starts the repair of a damaged entry; False: no other member can have it
+    rewritten_bytes, snapshots  written since the start
     space_is_low  gives back what is not needed: the log itself writes to space that is there
                   already, and may not notice for long that the disk is full
     """
@@ -96,6 +97,8 @@ class Compactor:
     manifest_damaged: bool = False
     busy: bool = False
     cycles: int = 0
+    rewritten_bytes: int = 0
+    snapshots: int = 0
 
     def run(self, snapshots: Sequence[Snapshot], done: Callable[[], None] = lambda: None) -> None:
         """Begin a cycle; `done` is called at its end."""
@@ -164,6 +167,7 @@ class Compactor:
             if group.snapshot_index and group.snapshot_index != taken.index:
                 gone.append(log_files.snapshot_path(taken.group, group.snapshot_index))
             group.adopt(taken)
+            self.snapshots += 1
         self._gone += gone
         self._plan()
 
@@ -418,6 +422,7 @@ class Compactor:
         if damaged:
             self._report(damaged)
             return
+        self.rewritten_bytes += sum([target.bytes for target in plan.targets])
         made: list[Segment] = []
         for target, moves in zip(plan.targets, plan.moves, strict=True):
             identity = target.name.first if target.in_place else log_files.new_segment_id()

@@ -6,6 +6,7 @@ import os
 import queue
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
+from warren_raft.measures import COUNTS, SECONDS, SIZES, Histogram
 from warren_raft.storage.errors import WriteFailed
 from warren_raft.storage.files import Files, is_full
 from warren_raft.storage.format import (
@@ -103,6 +105,7 @@ class _Writer:
           marked by this process, or there is none
     slow  of the last syncs, how many more took longer than SYNC_MS_SHORT than did not; SLOW_MAX
           after one that took longer than SYNC_MS_LONG
+    syncs  see `RaftMeasures`
     """
 
     _files: Files
@@ -119,6 +122,7 @@ class _Writer:
     file: int = -1
     _fd: int = -1
     slow: int = 0
+    syncs: Histogram = field(default_factory=lambda: Histogram(SECONDS))
     path: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -143,7 +147,10 @@ class _Writer:
         began = time.monotonic()
         files.sync_data(self._fd)
         self._end = end
-        took_ms = (time.monotonic() - began) * 1000
+        took, syncs = time.monotonic() - began, self.syncs
+        syncs.counts[bisect_left(syncs.bounds, took)] += 1
+        syncs.total += took
+        took_ms = took * 1000
         if took_ms <= SYNC_MS_SHORT:
             self.slow = max(0, self.slow - 1)
         else:
@@ -266,7 +273,7 @@ class Wal:
 
         `on_disk` is the file of the last batch that is on disk, and where it ends there; (0, 0)
         before the first. `synced_batch` is its number. `backlog_bytes` were added and are not on
-        disk yet.
+        disk yet. `syncs`, `sync_bytes` and `sync_records`: see `RaftMeasures`.
 
         mark         see Mark; called on the thread before a new file's first record is written
         at_turn_end  runs a job when everything that may be sent before a sync was sent, then calls
@@ -290,6 +297,8 @@ class Wal:
         self._at_turn_end = at_turn_end
         self._here: _WriteBatch | None = None
         self._writer = _Writer(files, directory, mark, end.unnamed, file_bytes, spares)
+        self.syncs = self._writer.syncs
+        self.sync_bytes, self.sync_records = Histogram(SIZES), Histogram(COUNTS)
         self._failed = False
         self._closing = Event()
         self.batches = 0
@@ -493,7 +502,11 @@ class Wal:
         if batch.records:
             self.on_disk = (batch.file, batch.offset + batch.size)
             self.synced_batch = batch.number
-        if batch.records:
+            sizes, numbers = self.sync_bytes, self.sync_records
+            sizes.counts[bisect_left(sizes.bounds, batch.size)] += 1
+            sizes.total += batch.size
+            numbers.counts[bisect_left(numbers.bounds, batch.records)] += 1
+            numbers.total += batch.records
             self._on_batch(batch.file, batch.groups, batch.deleted)
         for done in batch.done:
             done()
