@@ -20,12 +20,21 @@ from pyspark_warren.options.options import SPECS, options_table
 from warren.cli.app import app
 from warren_broker.cluster.led_queues import NO_COUNTS
 from warren_broker.config import ENVIRONMENT_PREFIX, AlarmSettings, NodeConfig
+from warren_broker.counting.counters import SIZES
 from warren_broker.counting.message_stats import COUNTED
 from warren_broker.http import openapi
 from warren_broker.http.routes import TABLE
 from warren_broker.metrics import exposition
 from warren_broker.metrics.detailed import GROUPS
-from warren_broker.metrics.readings import CountedQueue, NodeReading, QueueReading
+from warren_broker.metrics.readings import (
+    BrokerReading,
+    CountedQueue,
+    NodeReading,
+    QueueReading,
+    QueueWork,
+    ReaderReading,
+)
+from warren_raft.measures import Histogram, RaftMeasures
 from warren_raft.runtime.group import LogPosition
 from warren_wire import admin
 from warren_wire.admin.requests import AdminRequest, fields_in
@@ -239,14 +248,23 @@ def _shown(key: str, value: Any) -> str:
 def _metrics(*, per_object: bool) -> str:
     """Return the table of a node's metrics, or of those per object that are of a queue."""
     at = LogPosition(1, 2, 3, 4, 5)
-    reading = NodeReading("a", "c", 1, {}, 0, 0, (), {}, 0, 0, definitions=at)
+    zero = Histogram(())
+    fields = RaftMeasures.__dataclass_fields__
+    kinds = {name: zero if one.type == "Histogram" else 0 for name, one in fields.items()}
+    measures = RaftMeasures(**{**kinds, "peers": {"connected": 0}})
+    broker = BrokerReading(zero, zero, 0, 0, False, "compiled")
+    sizes = {"amqp091": [0] * (len(SIZES) + 2)}
+    known = {}, sizes, measures, broker
+    reading = NodeReading("a", "c", 1, *known, 0, 0, (), {}, 0, 0, definitions=at)
     if per_object:
-        reading.queues.append(QueueReading("/", "q", "quorum", at, NO_COUNTS))
+        work = QueueWork(0, (ReaderReading("r", 0, 0, 0),), 0, 0, 0, None)
+        reading.queues.append(QueueReading("/", "q", "quorum", at, NO_COUNTS, work))
         reading.counted.append(CountedQueue("/", "q", (0,) * len(COUNTED)))
     process = exposition.ProcessReading(0, 0, 0, 0, [], None, {})
     view = exposition.ScrapeView("", per_object)
     rows = map(_of_metric, exposition.Readings(reading, process, AlarmSettings(), view).collect())
-    shown = (row for row in rows if not per_object or "`queue`" in row[2])
+    of_objects = ("`queue`", "`channel`", "`exchange`")
+    shown = (row for row in rows if not per_object or any(one in row[2] for one in of_objects))
     return _table(("metric", "kind", "labels", "meaning"), shown)
 
 

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,6 +139,7 @@ class Node:
             limits.handshake_timeout_ms,
             limits.connections_max,
             self.broker.strangers.connections,
+            partial(self.broker.cluster.counters.add, "connections_refused", 1),
         )
         tls_address = self.settings.tls_address()
         if tls_address is not None and self._certificates is not None:

@@ -17,14 +17,14 @@ SECONDS: Final = (
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
 )
 """Bounds of what takes time, from a write to a page cache to a disk that hangs."""
-SIZES: Final = tuple(float(1 << bits) for bits in range(8, 27, 2))
+SIZES: Final = tuple(1 << bits for bits in range(8, 27, 2))
 """Bounds of bytes, 256 to 64 MiB."""
-COUNTS: Final = tuple(float(1 << bits) for bits in range(0, 15, 2))
+COUNTS: Final = tuple(1 << bits for bits in range(0, 15, 2))
 """Bounds of numbers of things."""
 
 
 class Histogram:
-    """A number of observations in buckets whose upper bounds are fixed.
+    """A number of observations in buckets with fixed upper bounds.
 
     counts  of each bucket, not of those below it; the last one has what exceeds all bounds
     total   the sum of what was observed

@@ -464,3 +464,51 @@ def test_a_thousand_queues_that_were_deleted_leave_no_sample(cluster: LocalClust
                 during = scraped(cluster, batch % 3, "/metrics/per-object")
                 assert sum("brief-5-" in str(labels) for _, labels in during) >= 100
     eventually(lambda: keys() == before, "nothing of the queues is shown")
+
+
+def test_a_node_measures_what_its_clients_and_its_disk_do(cluster: LocalCluster) -> None:
+    before = [scraped(cluster, node) for node in range(3)]
+
+    def more(name: str, **labels: str) -> float:
+        key = name, frozenset(labels.items())
+        return sum(scraped(cluster, node)[key] - before[node][key] for node in range(3))
+
+    with cluster.connect() as made:
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        Admin(made).users.put("kept-out", password="p")
+        Admin(made).permissions.put("/", "kept-out", **everything)
+        Admin(made).limits.put("user", "kept-out", "max-connections", 0)
+    with connect(cluster, 1) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        declare(channel, "measured")
+        for size in (50, 100, 300, 5_000):
+            for _ in range(5):
+                channel.basic_publish("", "measured", bytes(size))
+        channel.basic_consume("measured", lambda *said: None)
+        with pytest.raises(pika.exceptions.AMQPConnectionError):
+            known = pika.PlainCredentials("kept-out", "p")
+            at = "127.0.0.1", cluster.nodes[2].amqp_port, "/", known
+            pika.BlockingConnection(pika.ConnectionParameters(*at))
+        sizes, of = "rabbitmq_message_size_bytes", {"protocol": "amqp091"}
+        assert more(f"{sizes}_bucket", le="100.0", **of) == 10
+        assert more(f"{sizes}_bucket", le="1000.0", **of) == 15
+        assert more(f"{sizes}_count", **of) == 20
+        assert more(f"{sizes}_sum", **of) == 5 * 5_450
+        assert more("warren_wal_sync_seconds_count") >= 40, "each on two disks at least"
+        assert more("warren_wal_sync_bytes_sum") >= 2 * 5 * 5_450
+        assert more("warren_raft_commit_seconds_count") >= 20
+        assert more("warren_raft_apply_seconds_count") >= 40
+        assert more("warren_turn_messages_sum") == 20
+        assert more("warren_turn_blocks_sum") >= 20
+        assert more("warren_loop_turn_seconds_count") >= 40
+        assert more("rabbitmq_global_publishers", **of) == 1
+        assert more("rabbitmq_global_consumers", **of) == 1
+        assert more("warren_connections", state="open") == 1
+        assert more("warren_connections_refused_total", reason="user_limit") == 1
+        assert more("warren_raft_groups_led") == 1 and more("warren_raft_groups") == 3
+        assert summed(cluster, "warren_raft_groups_without_leader") == 0
+        assert summed(cluster, "warren_raft_elections_won_total") >= 1
+        assert summed(cluster, "warren_peers", state="connected") == 6
+        assert summed(cluster, "warren_wal_bytes") > 3 * 5 * 5_450
+    eventually(lambda: more("warren_connections", state="open") == 0, "its end is counted")

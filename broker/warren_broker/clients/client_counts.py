@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from operator import sub
 from typing import Final, NamedTuple
 
 from warren_broker.access import requests
 from warren_broker.broker.broker import Broker
 from warren_broker.cluster.cluster import Cluster
-from warren_broker.counting.counters import PROTOCOLS, QUEUE_TYPES, Labels
+from warren_broker.counting.counters import PROTOCOLS, QUEUE_TYPES, SIZES, Labels
 from warren_broker.counting.message_stats import (
     ACK,
     CONFIRM,
@@ -30,11 +32,14 @@ from warren_broker.counting.message_stats import (
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_wire.arguments import Kind
-from warren_wire.kernel import Selection, count_unselected
+from warren_wire.kernel import MessageTable, Selection, count_unselected
+from warren_wire.kernel.table import ROW_WORDS
 
 COUNTED_QUEUES_MAX: Final = 1_000
 """Queues that one channel counts apart: a client may declare and delete any number."""
 OTHERS: Final = (0, "")
+BODY_END: Final = 2
+"""The word of a row of a table that has the end of its body (`kernel.table.ROW`)."""
 
 
 class _Keys(NamedTuple):
@@ -68,16 +73,37 @@ class PublishCounts:
     vhost  its counts, `message_stats.VHOST_COUNTED`
     """
 
-    __slots__ = ("_keys", "_values", "vhost")
+    __slots__ = ("_keys", "_sizes", "_values", "vhost")
 
     def __init__(self, cluster: Cluster, protocol: str, vhost: str | None) -> None:
         """protocol: the label of the messages; vhost None: none is open yet."""
         self._values = cluster.counters.values
         self._keys = _KEYS[protocol]
+        self._sizes = cluster.counters.sizes[protocol]
         self.vhost: Row = zero_vhost_row() if vhost is None else cluster.queue_counts.vhosts[vhost]
 
-    def received(self, count: int, confirm: bool) -> None:
-        """Count messages received; confirm: the publisher expects an answer."""
+    def received(self, table: MessageTable, first: int, last: int, confirm: bool) -> None:
+        """Count messages first <= i < last received; confirm: the publisher expects an answer."""
+        count = last - first
+        if not count:
+            return
+        # In few calls, none of them for each message but within the interpreter's own loops.
+        words, at = memoryview(table.rows).cast("I"), ROW_WORDS * first
+        before = words[at - ROW_WORDS + BODY_END] if first else 0
+        ends = words[at + BODY_END : ROW_WORDS * last : ROW_WORDS].tolist()
+        lengths, sizes = [*map(sub, ends, (before, *ends))], self._sizes
+        sizes[-1] += ends[-1] - before
+        least, most = bisect_left(SIZES, min(lengths)), bisect_left(SIZES, max(lengths))
+        if least == most:
+            sizes[least] += count
+        else:
+            lengths.sort()
+            counted = 0
+            for bucket in range(least, most):
+                below = bisect_right(lengths, SIZES[bucket])
+                sizes[bucket] += below - counted
+                counted = below
+            sizes[most] += count - counted
         self._values[self._keys.received] += count
         if confirm:
             self._values[self._keys.expected] += count
@@ -241,7 +267,7 @@ class ClientCounts:
     def published(self, request: requests.PublishRequest) -> None:
         """Count messages received."""
         count = request.last - request.first
-        self.publishing.received(count, request.confirm)
+        self.publishing.received(request.table, request.first, request.last, request.confirm)
         channel = self._channels.get(request.session)
         if channel is not None:
             channel.total[PUBLISH] += count

@@ -23,7 +23,7 @@ from warren_broker.clients.connection_faults import guarded, guarded_call
 from warren_broker.clients.connection_log import ConnectionLog
 from warren_broker.clients.login import log_in
 from warren_broker.cluster.client_sampler import ClientCounted
-from warren_broker.cluster.connections import KnownConsumer
+from warren_broker.cluster.connections import ClientGauges, KnownConsumer
 from warren_broker.cluster.logins import Answer, Entered
 from warren_broker.counting.counters import PROTOCOLS
 from warren_broker.counting.message_stats import Row
@@ -206,6 +206,17 @@ class ProtocolClient(ABC):
         octets = [self._stream.bytes_in, self._stream.bytes_out]
         self._counts.flowed(*octets)
         return ClientCounted(octets, self._channels_counted())
+
+    def gauges(self) -> ClientGauges | None:
+        """See `cluster.connections.DescribedClient`."""
+        login = self.logged_in
+        if login is None or not login[1] or self._gone:
+            return None
+        return ClientGauges(PROTOCOLS[self._protocol], *self._gauges())
+
+    @abstractmethod
+    def _gauges(self) -> tuple[int, int, bool]:
+        """Return publishers, consumers, and whether it is blocked; see `ClientGauges`."""
 
     def _channels_counted(self) -> list[tuple[SessionId, Row]]:
         """Return the sessions of the channels, and what each has counted."""

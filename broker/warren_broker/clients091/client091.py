@@ -80,6 +80,11 @@ class Client091(ProtocolClient):
 
     # ------------------------------------------------------------ for the socket
 
+    def _gauges(self) -> tuple[int, int, bool]:
+        publishers = sum([bool(row and row[PUBLISH]) for _, row in self._channels_counted()])
+        blocked = self._short and self._session.has_published
+        return publishers, len(self._session.state.consumers), blocked
+
     def _channels_counted(self) -> Any:
         return channels_counted(self._session, self._counts)
 

@@ -61,7 +61,8 @@ def _allowed(
                 yield
     if flags & HAS_DEATHS:
         set_deaths_apart(table, 0, table.count)
-    PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost).received(table.count, True)
+    counts = PublishCounts(asker.broker.cluster, AMQP_10, asker.vhost)
+    counts.received(table, 0, table.count, True)
     return table
 
 

@@ -142,6 +142,10 @@ class Client10(ProtocolClient):
         connection = self._connection
         return Spoken(connection.client, *connection.tuned, idle_s, consumers=consumers)
 
+    def _gauges(self) -> tuple[int, int, bool]:
+        publishers = self._connection.publishers
+        return publishers, len(self._consumers), self._connection.short and publishers > 0
+
     @property
     def logged_in(self) -> tuple[str, str] | None:
         """See `listener.Client`."""

@@ -334,6 +334,11 @@ class Connection10:
         self._early.clear()
         self._engine.free()
 
+    @property
+    def publishers(self) -> int:
+        """The number of its links that publish."""
+        return sum([isinstance(part, PublishingLink) for part in self._links.values()])
+
     # -------------------------------------------------------------- for the links
 
     def ask(self, request: Request, on_answer: OnAnswer) -> None:

@@ -215,6 +215,9 @@ class Consumers10:
             self._counts.consumer_ended(consumer, known.session)
             self._broker.consuming.session_down(known.session, failed)
 
+    def __len__(self) -> int:
+        return len(self._sessions)
+
     def consumed(self) -> tuple[Consumed, ...]:
         """Return the consumers; their prefetch is 0, because links give credit instead."""
         return tuple(

@@ -79,7 +79,7 @@ class _PublishedMessages:
 
     def _hand_over(self, first: int, last: int) -> None:
         asker, request, publishing = self.asker, self.request, self.asker.broker.publishing
-        self.counts.received(last - first, not request.settled)
+        self.counts.received(request.table, first, last, not request.settled)
         run, share = _HandedOver(self, first, last), publishing.shares.of(asker.connection)
         publishing.publish(asker.vhost, request.table, first, last, run, request.flags, share)
 

@@ -81,8 +81,10 @@ class ClientLimits:
 
         def counted(total: messages.ClientsCounted) -> None:
             if in_vhost is not None and total.vhost_connections > in_vhost:
+                self._cluster.counters.add("connections_refused", 1, "vhost_limit")
                 answer(errors.vhost_connections_reached(vhost, user, in_vhost))
             elif of_user is not None and total.user_connections > of_user:
+                self._cluster.counters.add("connections_refused", 1, "user_limit")
                 answer(errors.user_connections_reached(user, of_user))
             else:
                 answer(None)

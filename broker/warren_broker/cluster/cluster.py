@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,13 @@ from warren_broker.cluster.leader.block_cache import BlockCache, check_entry
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks, LeaderEffects
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
 from warren_broker.cluster.remote_deliveries import RemoteDeliveries, moved
-from warren_broker.counting.counters import Counters
+from warren_broker.counting.counters import RECEIVED, Counters
 from warren_broker.counting.message_stats import MessageCounts
 from warren_machines.queue.commands import Delivery, GetReply, SubmissionReply
 from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader, UsageError
 from warren_raft.machine import Applied, Meta
+from warren_raft.measures import COUNTS, Histogram
 from warren_raft.runtime.host import Host, MessageHandler, UnknownGroup
 from warren_raft.runtime.loop import Loop, LoopStage
 from warren_raft.runtime.net.handshake import Hello
@@ -106,6 +108,8 @@ class LeaderHints:
 class Cluster(Observer):
     """Observes the host, holds the group clients, dispatches messages from peers.
 
+    turn_blocks, turn_messages  of one turn: blocks that were made for queues, and the messages
+                 that clients have published meanwhile
     remark       text about the cluster's resource alarms, appended to timeout messages; "" without
                  them (`ResourceAlarms` keeps it)
     The lists `on_…` hold functions that are called with what happens:
@@ -134,6 +138,8 @@ class Cluster(Observer):
         self.queue_bytes_max = queue_bytes_max
         self.node_bytes_max = node_bytes_max
         self.in_flight = InFlight()
+        self.turn_blocks, self.turn_messages = Histogram(COUNTS), Histogram(COUNTS)
+        self._pumped = (0, 0)
         self.counters = Counters()
         self.queue_counts = MessageCounts()
         self.leader_hints = LeaderHints()
@@ -256,6 +262,17 @@ class Cluster(Observer):
         touched, self._touched = self._touched, []
         for client in touched:
             client.pump()
+        values, blocks, messages = self.counters.values, self.in_flight.blocks, 0
+        for key in RECEIVED:
+            messages += values[key]
+        before, self._pumped = self._pumped, (blocks, messages)
+        blocks, messages = blocks - before[0], messages - before[1]
+        if blocks:
+            of_blocks, of_messages = self.turn_blocks, self.turn_messages
+            of_blocks.counts[bisect_left(of_blocks.bounds, blocks)] += 1
+            of_blocks.total += blocks
+            of_messages.counts[bisect_left(of_messages.bounds, messages)] += 1
+            of_messages.total += messages
 
     def seek(self, client: GroupClient) -> None:
         """Ask the members of a group until its leader is found."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -32,6 +32,18 @@ KnownConsumer: TypeAlias = tuple[int, int, ConsumerInfo]
 """Group of its queue, its number on its node, and what that node knows of it."""
 
 
+class ClientGauges(NamedTuple):
+    """What a connection is now; publishers: its channels, or links, that publish.
+
+    blocked  it is not read, or its links get no credit, because of the resource alarms
+    """
+
+    protocol: str
+    publishers: int
+    consumers: int
+    blocked: bool
+
+
 class DescribedClient(CountedClient, Protocol):
     """A connection that can be shown and closed."""
 
@@ -40,6 +52,9 @@ class DescribedClient(CountedClient, Protocol):
 
         channels  whether its open channels are shown, too
         """
+
+    def gauges(self) -> ClientGauges | None:
+        """Return what it is; None: as `described`."""
 
     def consumers(self) -> list[KnownConsumer]:
         """Return its consumers, each as if it was active; none when it is not shown."""

@@ -66,17 +66,18 @@ def in_slices(
     visit: Callable[[Sequence[T]], None],
     done: Callable[[], None],
     guard: Callable[[Callable[[], None]], Callable[[], None]] = lambda call: call,
+    most: int = SLICE_GROUPS,
 ) -> None:
-    """Visit items, at most SLICE_GROUPS in one turn of the loop; then call `done`.
+    """Visit items, at most `most` in one turn of the loop; then call `done`.
 
     A node with many queues serves its clients in between: what is read is not of one moment.
 
     guard  handles a fault of a later turn
     """
-    visit(items[:SLICE_GROUPS])
-    rest = items[SLICE_GROUPS:]
+    visit(items[:most])
+    rest = items[most:]
     if rest:
-        loop.call_later(0, guard(lambda: in_slices(loop, rest, visit, done, guard)))
+        loop.call_later(0, guard(lambda: in_slices(loop, rest, visit, done, guard, most)))
     else:
         done()
 

@@ -42,6 +42,12 @@ def disk_free_bytes(data_dir: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
+def cpu_seconds() -> dict[str, float]:
+    """Return what this process has used of processors, in user code and in the system."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {"user": used.ru_utime, "system": used.ru_stime}
+
+
 def open_files() -> int:
     """Return how many files and sockets this process has open; 0 where the system does not say."""
     try:

@@ -25,12 +25,14 @@ class Family(NamedTuple):
     """Counters of one name.
 
     labels  names of their labels
+    prefix  of the name that is shown: RabbitMQ's, or Warren's own
     values  the labels of each counter; all of them are shown from the start, with 0
     """
 
     text: str
     labels: Labels = ()
     values: tuple[Labels, ...] = ((),)
+    prefix: str = "rabbitmq_"
 
 
 _DEATH_LABELS: Final = ("queue_type", "dead_letter_strategy")
@@ -44,6 +46,8 @@ _BY_QUEUE: Final = (
     tuple(product(PROTOCOLS.values(), QUEUE_TYPES.values())),
 )
 
+REFUSALS: Final = ("connections_max", "open_files", "vhost_limit", "user_limit")
+"""Why a connection is refused, but for its login."""
 FAMILIES: Final[dict[str, Family]] = {
     "global_messages_dead_lettered_confirmed": Family(
         "Dead letters that every target queue has confirmed", _DEATH_LABELS, (_KEPT_LETTERS,)
@@ -106,8 +110,18 @@ FAMILIES: Final[dict[str, Family]] = {
     "queues_deleted": Family("Queues that clients have deleted, or their last consumer"),
     "channels_opened": Family("Channels opened"),
     "channels_closed": Family("Channels closed, or ended with their connections"),
+    "connections_refused": Family(
+        "Connections that were refused or ended because of a limit, by what was reached",
+        ("reason",),
+        tuple((reason,) for reason in REFUSALS),
+        "warren_",
+    ),
 }
-"""Name, without `rabbitmq_` and `_total`, to its counters."""
+"""Name, without prefix and `_total`, to its counters."""
+SIZES: Final = (*(10**power for power in range(2, 8)), 50_000_000, 100_000_000)
+"""RabbitMQ's bounds of the sizes of messages."""
+RECEIVED: Final = tuple(("global_messages_received", (one,)) for one in PROTOCOLS.values())
+"""The counters of messages that clients have published."""
 
 
 MESSAGE_COUNTERS: Final = {
@@ -151,14 +165,18 @@ class Counters:
     """The counters of a node; changed by the loop's thread only, for whole runs of messages.
 
     values  by name and labels; `PublishCounts` adds to those of publishers
+    sizes   of messages from publishers, by protocol: how many bodies are of at most each of SIZES,
+            and above the one before; larger ones; the bytes of all
     """
 
-    __slots__ = ("values",)
+    __slots__ = ("sizes", "values")
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, Labels], int] = {
             (name, labels): 0 for name, family in FAMILIES.items() for labels in family.values
         }
+
+        self.sizes = {protocol: [0] * (len(SIZES) + 2) for protocol in PROTOCOLS.values()}
 
     def add(self, name: str, count: int, *labels: str) -> None:
         """Add to a counter of FAMILIES."""

@@ -267,8 +267,10 @@ class AmqpListener:
         handshake_timeout_ms: int,
         connections_max: int,
         turns: AddressTurns,
+        refused: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """turns: of sockets before their login."""
+        """turns: of sockets before their login; refused: counts one (`counters.REFUSALS`)."""
+        self._refused = refused
         self.loop = loop
         self.handshake_timeout_ms = handshake_timeout_ms
         self.connections_max = connections_max
@@ -315,6 +317,7 @@ class AmqpListener:
                 self._known,
                 self.connections_max,
             )
+            self._refused("connections_max")
             sock.close()
             return
         if not self.bound.admits(sock):
@@ -344,6 +347,7 @@ class AmqpListener:
     def _refuse_for_files(self, sock: socket.socket, peer: str) -> None:
         """Close a new connection; the first one after an accepted one is a line of the log."""
         sock.close()
+        self._refused("open_files")
         self._without_file += 1
         if self._without_file == 1:
             log.warning(

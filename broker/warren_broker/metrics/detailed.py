@@ -10,6 +10,8 @@ from prometheus_client.core import Metric
 from warren_broker.counting.counters import CHURN, LOGINS
 
 DETAILED: Final = "detailed_"
+OF_CLUSTER: Final = "cluster_"
+"""What is of the whole cluster has that word in its name, instead."""
 PREFIX: Final = "rabbitmq_"
 _DELIVERED: Final = (
     "queue_get_ack",
@@ -25,9 +27,38 @@ _OF_QUEUES: Final[dict[str, tuple[str, ...]]] = {
     "queue_consumer_count": ("queue_consumers",),
     "queue_metrics": ("queue_consumers", "queue_messages_ready_bytes"),
 }
+_OF_CHANNELS: Final[dict[str, tuple[str, ...]]] = {
+    "channel_metrics": (
+        *("channel_consumers", "channel_messages_unacked", "channel_messages_unconfirmed"),
+        *("channel_messages_uncommitted", "channel_acks_uncommitted"),
+        *("consumer_prefetch", "channel_prefetch"),
+    ),
+    "channel_exchange_metrics": (
+        *("channel_messages_published", "channel_messages_confirmed"),
+        *("channel_messages_unroutable_returned", "channel_messages_unroutable_dropped"),
+    ),
+    "channel_queue_metrics": (
+        *("channel_get_ack", "channel_get", "channel_messages_delivered_ack"),
+        *("channel_messages_delivered", "channel_messages_redelivered"),
+        *("channel_messages_acked", "channel_get_empty"),
+    ),
+    "connection_coarse_metrics": ("connection_incoming_bytes", "connection_outgoing_bytes"),
+    "connection_metrics": (
+        *("connection_incoming_packets", "connection_outgoing_packets"),
+        "connection_channels",
+    ),
+}
+_OF_EXCHANGES: Final[dict[str, tuple[str, ...]]] = {
+    "exchange_metrics": ("exchange_messages_published",),
+    "exchange_bindings": ("cluster_exchange_bindings",),
+    "exchange_names": ("cluster_exchange_name",),
+    "vhost_status": ("cluster_vhost_status",),
+}
 GROUPS: Final[dict[str, tuple[str, ...]]] = {
     **{group: (*names, "queue_info") for group, names in _OF_QUEUES.items()},
     "queue_delivery_metrics": _DELIVERED,
+    **_OF_CHANNELS,
+    **_OF_EXCHANGES,
     "connection_churn_metrics": tuple(CHURN.values()),
     "node_coarse_metrics": (
         "process_open_fds",
@@ -38,6 +69,10 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "process_max_fds",
         "resident_memory_limit_bytes",
         "disk_space_available_limit_bytes",
+        "erlang_uptime_seconds",
+    ),
+    "node_persister_metrics": (
+        *("io_write_ops", "io_write_bytes", "io_sync_ops", "io_sync_time_seconds"),
     ),
     "auth_attempt_metrics": LOGINS,
     "ra_metrics": (
@@ -46,13 +81,22 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
         "raft_last_applied",
         "raft_last_written_index",
         "raft_snapshot_index",
+        "raft_commit_latency_seconds",
+        *("raft_wal_files", "raft_num_segments", "raft_batches", "raft_writes"),
+        *("raft_elections", "raft_snapshots_written", "raft_snapshots_sent"),
+        "raft_snapshot_installed",
     ),
 }
 """RabbitMQ's words for `family=`, and the names they stand for, without prefix and `_total`.
 
 source  https://www.rabbitmq.com/docs/prometheus#detailed-endpoint, and RabbitMQ 4.3.6's answers
 """
-_ALWAYS: Final = ("build_info", "identity_info")
+_ALWAYS: Final = (f"{PREFIX}build_info", f"{PREFIX}identity_info")
+
+
+def wanted(groups: Iterable[str]) -> frozenset[str]:
+    """Return the names of the families of groups; words that are none of GROUPS choose nothing."""
+    return frozenset(PREFIX + name for group in groups for name in GROUPS.get(group, ()))
 
 
 def chosen(
@@ -60,15 +104,13 @@ def chosen(
 ) -> Iterator[Metric]:
     """Yield the metrics of the groups, with `detailed_` in their names.
 
-    groups  words that are none of GROUPS choose nothing, as in RabbitMQ
     vhosts  only objects in these are shown; None: all
     """
-    wanted = {name for group in groups for name in GROUPS.get(group, ())}
+    names = wanted(groups)
     for metric in metrics:
-        name = metric.name.removeprefix(PREFIX)
-        if name in _ALWAYS:
+        if metric.name in _ALWAYS:
             yield metric
-        elif name in wanted and metric.name != name:
+        elif metric.name in names:
             yield _detailed(metric, vhosts)
 
 
@@ -81,4 +123,6 @@ def _detailed(metric: Metric, vhosts: frozenset[str] | None) -> Metric:
 
 
 def _renamed(name: str) -> str:
+    if name.startswith(PREFIX + OF_CLUSTER):
+        return name
     return f"{PREFIX}{DETAILED}{name.removeprefix(PREFIX)}"

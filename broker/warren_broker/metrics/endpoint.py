@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as GatherTimeout
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from warren_broker.broker.broker import Broker
@@ -40,6 +42,8 @@ SCRAPE_WAIT_MS = 0
 PLAIN_TEXT = "text/plain"
 GATHER_S_MAX = 5.0
 """A scrape is refused when the loop has not answered by then, or scrapes before it are not done."""
+STREAMS_MAX = 2
+"""Scrapes per object that are read at once."""
 SCRAPE_PARAMETERS_MAX = 100
 """Parameters of one request."""
 
@@ -60,17 +64,39 @@ class Metrics:
         self._limits = settings.alarms
         self._data_dir: Path = settings.data_dir
         self._certificates = certificate_files(settings)
-        self._turn = threading.Lock()
+        self._turn = threading.BoundedSemaphore(1)
+        self._streams = threading.BoundedSemaphore(STREAMS_MAX)
+        self._times: dict[tuple[int, int], int] = {}
 
-    def text(self, view: ScrapeView) -> bytes:
-        """Return the metrics; raises Unavailable. Not to be called on the loop's thread."""
-        if not self._turn.acquire(timeout=GATHER_S_MAX):
-            raise NotReadable("other scrapes are under way")
-        try:
-            process = exposition.ProcessReading.taken(self._data_dir, self._certificates)
-            return exposition.text(self._read(view.per_object), process, self._limits, view)
-        finally:
-            self._turn.release()
+    def pieces(self, view: ScrapeView) -> Iterator[bytes]:
+        """Yield the text of the metrics; raises NotReadable. Not to be called on the loop's thread.
+
+        The reading of a scrape per object is large, and is held until its client has read all: few
+        of them are there at once. Other scrapes do not wait for a client.
+        """
+        if view.per_object:
+            with _place(self._streams):
+                yield from exposition.text_pieces(self._families(view))
+            return
+        with _place(self._turn):
+            whole = b"".join(exposition.text_pieces(self._families(view)))
+        yield whole
+
+    def _families(self, view: ScrapeView) -> Iterator[Metric]:
+        process = exposition.ProcessReading.taken(self._data_dir, self._certificates)
+        reading = self._read(view.per_object)
+        self._find_times(reading)
+        return exposition.Readings(reading, process, self._limits, view).collect()
+
+    def _find_times(self, reading: NodeReading) -> None:
+        """Find when the oldest messages were written; those on disk are looked up once."""
+        known, found = self._times, reading.times
+        for queue in reading.queues:
+            oldest = queue.work and queue.work.oldest
+            if oldest:
+                key = oldest[:2]
+                found[key] = known.get(key) or oldest.read()
+        self._times = found
 
     def _read(self, per_object: bool) -> NodeReading:
         found: Future[NodeReading] = Future()
@@ -83,6 +109,17 @@ class Metrics:
             raise NotReadable("the node is busy, starts or stops") from error
 
 
+@contextmanager
+def _place(places: threading.BoundedSemaphore) -> Iterator[None]:
+    """Hold a place; raises NotReadable when none is free in time."""
+    if not places.acquire(timeout=GATHER_S_MAX):
+        raise NotReadable("other scrapes are under way")
+    try:
+        yield
+    finally:
+        places.release()
+
+
 class ScrapeApplication:
     """Answers requests of an HTTP server (ASGI), each on a connection of its own."""
 
@@ -92,41 +129,51 @@ class ScrapeApplication:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
+        begun: list[bool] = []
         try:
-            status, body, kind = await self._answer(scope)
+            await self._answer(scope, send, begun)
         except Exception:  # the rim of this thread: one scrape ends
             log.exception("metrics: a scrape failed")
-            status, body, kind = (
-                HTTPStatus.INTERNAL_SERVER_ERROR,
-                b"a fault of the node\n",
-                PLAIN_TEXT,
-            )
-        headers = {
-            "content-type": kind,
-            "content-length": str(len(body)),
-            "connection": "close",
-        }
-        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await send({"type": "http.response.start", "status": int(status), "headers": encoded})
-        await send({"type": "http.response.body", "body": body})
+            if begun:
+                raise  # which cuts the answer off: what was sent looks like no whole one
+            await _refuse(send, HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of the node")
 
-    async def _answer(self, scope: Any) -> tuple[HTTPStatus, bytes, str]:
-        """Return status, body and content type."""
+    async def _answer(self, scope: Any, send: Any, begun: list[bool]) -> None:
         if scope["method"] != "GET":
-            return HTTPStatus.NOT_IMPLEMENTED, b"only GET\n", PLAIN_TEXT
+            await _refuse(send, HTTPStatus.NOT_IMPLEMENTED, "only GET")
+            return
         view = self._paths.get(scope["path"].rstrip("/"))
         if view is None:
             known = " and ".join(self._paths)
-            return HTTPStatus.NOT_FOUND, f"not found; there is {known}\n".encode(), PLAIN_TEXT
+            await _refuse(send, HTTPStatus.NOT_FOUND, f"not found; there is {known}")
+            return
         try:
             if view.groups is not None:
                 view = asked(view, scope["query_string"].decode("latin-1"))
-            body = await _on_thread(partial(self._metrics.text, view))
+            pieces = self._metrics.pieces(view)
+            piece = await _on_thread(partial(next, pieces, b""))
         except ValueError as error:
-            return HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), PLAIN_TEXT
+            await _refuse(send, HTTPStatus.BAD_REQUEST, str(error))
+            return
         except NotReadable as error:
-            return HTTPStatus.SERVICE_UNAVAILABLE, f"not now: {error}\n".encode(), PLAIN_TEXT
-        return HTTPStatus.OK, body, CONTENT_TYPE_PLAIN_0_0_4
+            await _refuse(send, HTTPStatus.SERVICE_UNAVAILABLE, f"not now: {error}")
+            return
+        begun.append(True)
+        await _begin(send, HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4)
+        while piece:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            piece = await _on_thread(partial(next, pieces, b""))
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _begin(send: Any, status: HTTPStatus, kind: str) -> None:
+    headers = [(b"content-type", kind.encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+
+
+async def _refuse(send: Any, status: HTTPStatus, reason: str) -> None:
+    await _begin(send, status, PLAIN_TEXT)
+    await send({"type": "http.response.body", "body": f"{reason}\n".encode()})
 
 
 async def _on_thread(work: Callable[[], bytes]) -> bytes:

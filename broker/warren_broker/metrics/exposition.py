@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import resource
+import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from warren_broker.cluster.allocator import Allocated, allocated
-from warren_broker.cluster.led_queues import MemberCounts
 from warren_broker.cluster.process_facts import (
+    cpu_seconds,
     disk_free_bytes,
     open_files,
     resident_bytes,
@@ -23,8 +30,10 @@ from warren_broker.cluster.process_facts import (
 )
 from warren_broker.config import AlarmSettings
 from warren_broker.counting.counters import FAMILIES
-from warren_broker.counting.message_stats import COUNTED
-from warren_broker.metrics.detailed import PREFIX, chosen
+from warren_broker.metrics.client_families import client_families, exchange_families
+from warren_broker.metrics.detailed import PREFIX, chosen, wanted
+from warren_broker.metrics.node_families import families_of, node_families
+from warren_broker.metrics.queue_families import Wants, object_families, pieces, total_families
 from warren_broker.metrics.readings import LINKS, SHOVELS, STATIC_SHOVELS, NodeReading
 from warren_broker.process.certificate_ends import CertificateEnd, first_ends
 from warren_raft.runtime.group import LogPosition
@@ -65,40 +74,16 @@ def memory_families(
     yield filled(GaugeMetricFamily("warren_memory_resident_bytes", said, labels=["kind"]), rows)
 
 
-COUNTS: Final[dict[str, tuple[str, str]]] = {
-    "ready": ("rabbitmq_queue_messages_ready", "Messages that can be delivered"),
-    "unacked": ("rabbitmq_queue_messages_unacked", "Messages delivered and not acknowledged"),
-    "messages": ("rabbitmq_queue_messages", "All messages of the queue"),
-    "ready_bytes": (
-        "rabbitmq_queue_messages_ready_bytes",
-        "Bytes of the messages that can be delivered",
-    ),
-    "consumers": ("rabbitmq_queue_consumers", "Consumers of the queue"),
-    "delayed": ("warren_queue_messages_delayed", "Messages that wait for their next delivery"),
-    "dead_lettering": (
-        "warren_queue_messages_dead_lettering",
-        "Dead letters kept until they are confirmed",
-    ),
-    "claimed": ("warren_queue_messages_claimed", "Messages in claims"),
-}
-"""Name and text of each field of `MemberCounts`."""
-COUNTERS: Final[dict[str, tuple[str, str]]] = {
-    "publish": ("queue_messages_published", "Messages published to the queue"),
-    "deliver": ("queue_messages_delivered_ack", "Messages delivered, to be acknowledged"),
-    "deliver_no_ack": ("queue_messages_delivered", "Messages delivered without acknowledgement"),
-    "get": ("queue_get_ack", "Messages fetched by basic.get, to be acknowledged"),
-    "get_no_ack": ("queue_get", "Messages fetched by basic.get, without acknowledgement"),
-    "get_empty": ("queue_get_empty", "basic.get that found no message"),
-    "redeliver": ("queue_messages_redelivered", "Messages delivered again"),
-    "ack": ("queue_messages_acked", "Messages acknowledged"),
-}
-"""Name and text of each of `message_stats.COUNTED`."""
 POSITIONS: Final[dict[str, tuple[str, str]]] = {
     "term": ("rabbitmq_raft_term", "Current term"),
     "committed": ("rabbitmq_raft_commit_index", "Last committed entry"),
     "applied": ("rabbitmq_raft_last_applied", "Last applied entry"),
     "durable": ("rabbitmq_raft_last_written_index", "Last entry on this node's disk"),
     "snapshot": ("rabbitmq_raft_snapshot_index", "Last entry of the newest snapshot"),
+    "commit_s": (
+        "rabbitmq_raft_commit_latency_seconds",
+        "How long the leader's last measured entry took until it was committed and applied",
+    ),
 }
 """Name and text of each field of `LogPosition`."""
 
@@ -122,6 +107,16 @@ class ScrapeView:
     vhosts: frozenset[str] | None = None
 
 
+BEGAN_S: Final = time.monotonic()
+"""When the process was started: it loads this module first of all."""
+OWN_COLLECTORS: Final[tuple[Collector, ...]] = (
+    ProcessCollector(registry=None),
+    PlatformCollector(registry=None),
+    GCCollector(registry=CollectorRegistry()),
+)
+"""The library's own, of the process and its Python; asked on the thread of the scrape."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
     """What the operating system says of the process and its disk."""
@@ -133,6 +128,9 @@ class ProcessReading:
     certificates: list[CertificateEnd]
     allocated: Allocated | None
     resident_kinds: dict[str, int]
+    cpu_s: dict[str, float] = field(default_factory=dict)
+    uptime_s: float = 0.0
+    collectors: tuple[Collector, ...] = ()
 
     @classmethod
     def taken(cls, data_dir: Path, certificates: Iterable[Path]) -> ProcessReading:
@@ -145,16 +143,39 @@ class ProcessReading:
             first_ends(certificates),
             allocated(),
             resident_kinds(),
+            cpu_seconds(),
+            time.monotonic() - BEGAN_S,
+            OWN_COLLECTORS,
         )
 
 
-def text(
-    reading: NodeReading, process: ProcessReading, limits: AlarmSettings, view: ScrapeView
-) -> bytes:
-    """Return the metrics in the text format 0.0.4."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Readings(reading, process, limits, view))
-    return generate_latest(registry)
+TEXT_BYTES: Final = 64 << 10
+"""A piece of the text is at least that long, but the last one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _One:
+    """A collector of one metric, as the library wants it."""
+
+    metric: Metric
+
+    def collect(self) -> tuple[Metric]:
+        return (self.metric,)
+
+
+def text_pieces(metrics: Iterable[Metric]) -> Iterator[bytes]:
+    """Yield the metrics in the text format 0.0.4; pieces of a family follow each other."""
+    made, name = bytearray(), ""
+    for metric in metrics:
+        text = generate_latest(_One(metric))
+        # Help and type of a family are said once.
+        made += text.split(b"\n", 2)[2] if metric.name == name else text
+        name = metric.name
+        if len(made) >= TEXT_BYTES:
+            yield bytes(made)
+            made.clear()
+    if made:
+        yield bytes(made)
 
 
 def filled(metric: Any, rows: Iterable[tuple[list[str], float]]) -> Metric:
@@ -193,16 +214,21 @@ class Readings(Collector):
         yield from shown if groups is None else chosen(shown, groups, self._view.vhosts)
 
     def _all(self) -> Iterator[Metric]:
+        reading, groups = self._reading, self._view.groups
+        wants = (lambda name: True) if groups is None else wanted(groups).__contains__
         yield from self._identity()
         yield from self._node()
         yield from self._certificates()
         yield from self._strangers()
         yield from self._transfers()
         yield from self._counters()
-        yield from self._queues() if self._per_object else self._totals()
+        yield from object_families(reading, wants) if self._per_object else total_families(reading)
         if self._per_object:
-            yield from self._used()
-        yield from self._raft()
+            yield from client_families(reading, wants)
+            yield from exchange_families(reading, wants)
+        yield from self._raft(wants)
+        yield from node_families(self._reading)
+        yield from families_of(self._process.collectors)
 
     def _identity(self) -> Iterator[Metric]:
         build = {
@@ -263,6 +289,14 @@ class Readings(Collector):
             ),
         ):
             yield GaugeMetricFamily(PREFIX + name, said, value=int(value))
+        cpu = CounterMetricFamily(
+            "warren_cpu_seconds",
+            "Time of processors, of user code and of the system",
+            labels=["mode"],
+        )
+        yield filled(cpu, [([mode], seconds) for mode, seconds in process.cpu_s.items()])
+        said = "Seconds since the node was started"
+        yield GaugeMetricFamily(PREFIX + "erlang_uptime_seconds", said, value=process.uptime_s)
         said = "Version of what the nodes write and send"
         yield GaugeMetricFamily("warren_cluster_version", said, value=reading.version)
         memory = GaugeMetricFamily(
@@ -314,50 +348,26 @@ class Readings(Collector):
     def _counters(self) -> Iterator[Metric]:
         found = self._reading.counters
         for name, family in FAMILIES.items():
-            metric = CounterMetricFamily(PREFIX + name, family.text, labels=list(family.labels))
+            metric = CounterMetricFamily(
+                family.prefix + name, family.text, labels=list(family.labels)
+            )
             yield filled(metric, [(list(key[1]), n) for key, n in found.items() if key[0] == name])
 
-    def _totals(self) -> Iterator[Metric]:
-        for field, (name, said) in COUNTS.items():
-            yield GaugeMetricFamily(name, said, value=getattr(self._reading.total, field))
-
-    def _queues(self) -> Iterator[Metric]:
-        labels = ["vhost", "queue"]
-        for field, (name, said) in COUNTS.items():
-            metric = GaugeMetricFamily(name, said, labels=labels)
-            for queue in self._reading.queues:
-                if queue.counts is not None:
-                    metric.add_metric([queue.vhost, queue.name], getattr(queue.counts, field))
-            yield metric
-        info = GaugeMetricFamily(
-            PREFIX + "queue_info",
-            "1 for each queue with a member here",
-            labels=[*labels, "queue_type", "membership"],
-        )
-        for queue in self._reading.queues:
-            membership = "follower" if queue.counts is None else "leader"
-            info.add_metric([queue.vhost, queue.name, queue.queue_type, membership], 1)
-        yield info
-
-    def _used(self) -> Iterator[Metric]:
-        """Yield what clients of this node did with each queue."""
-        for at, key in enumerate(COUNTED):
-            name, said = COUNTERS[key]
-            metric = CounterMetricFamily(PREFIX + name, said, labels=["vhost", "queue"])
-            counted = self._reading.counted
-            yield filled(metric, [([one.vhost, one.name], one.counts[at]) for one in counted])
-
-    def _raft(self) -> Iterator[Metric]:
+    def _raft(self, wants: Wants) -> Iterator[Metric]:
         """Yield the positions of the definitions' log, and per object of each queue's."""
-        for field, (name, said) in POSITIONS.items():
-            metric = GaugeMetricFamily(name, said)
-            if self._reading.definitions is not None:
-                labels = {"ra_system": "coordination"}
-                metric.add_sample(name, labels, getattr(self._reading.definitions, field))
-            for queue in self._reading.queues:
-                labels = {"vhost": queue.vhost, "queue": queue.name}
-                metric.add_sample(name, labels, getattr(queue.position, field))
-            yield metric
+        definitions, per_object = self._reading.definitions, self._per_object
+        for key, (name, said) in POSITIONS.items():
+            if definitions is not None:
+                value = getattr(definitions, key)
+                yield filled(
+                    GaugeMetricFamily(name, said, labels=["ra_system"]), [(["coordination"], value)]
+                )
+            rows = (
+                ([queue.vhost, queue.name], getattr(queue.position, key))
+                for queue in (self._reading.queues if per_object else ())
+            )
+            if per_object or definitions is None:
+                yield from pieces(wants, GaugeMetricFamily, name, said, ["vhost", "queue"], rows)
         yield GaugeMetricFamily(
             "warren_raft_entries_damaged",
             "Entries of the log that are unreadable here and not repaired yet",
@@ -370,6 +380,4 @@ class Readings(Collector):
         )
 
 
-assert {*COUNTS} == {*MemberCounts._fields}, "a text for each count"
-assert {*COUNTERS} == {*COUNTED}, "a name for each count"
 assert {*POSITIONS} == {*LogPosition._fields}, "a text for each position"

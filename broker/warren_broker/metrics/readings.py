@@ -3,36 +3,96 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.connection_faults import guarded_call
+from warren_broker.cluster.connections import DescribedClient
 from warren_broker.cluster.led_queues import NO_COUNTS, MemberCounts, in_slices, visit_groups
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.counting.counters import QUEUE_TYPES, Labels
+from warren_broker.counting.message_stats import PUBLISH_IN
 from warren_broker.transfers.shovel.supervisor import Supervisor
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.metadata.runtime_parameters import cluster_name
+from warren_machines.queue.state import QueueState
+from warren_raft.measures import Histogram, RaftMeasures
 from warren_raft.runtime.group import LogPosition
+from warren_raft.runtime.host import Host
+from warren_raft.storage.entry_time import EntryTime
 from warren_raft.types import METADATA_GROUP
+from warren_wire import kernel
+from warren_wire.admin.connections import ConnectionInfo
 from warren_wire.admin.shovels import DYNAMIC, FEDERATION, STATIC
 
+SLICE_CLIENTS = 20
+"""Connections read in one turn of the loop: each may have thousands of channels."""
 SHOVELS = "shovel_dynamic"
 STATIC_SHOVELS = "shovel_static"
 LINKS = "federation_links"
 
 
+class ReaderReading(NamedTuple):
+    """A claim reader of a queue: its open claims, their messages, when its driver was heard."""
+
+    name: str
+    claims: int
+    messages: int
+    heard_ms: int
+
+
+class QueueWork(NamedTuple):
+    """What a queue that is led here has beside its counts.
+
+    claims  open ones, and parts of those that were divided
+    stages, staged  of sinks, and their messages
+    letters  dead letters that were published and are not settled
+    oldest   the entry of its oldest message, whatever its state; None: there is no message
+    """
+
+    claims: int
+    readers: tuple[ReaderReading, ...]
+    stages: int
+    staged: int
+    letters: int
+    oldest: EntryTime | None
+
+    @classmethod
+    def of(cls, broker: Broker, group: int, state: QueueState) -> QueueWork:
+        """Read a queue that is led here."""
+        readers = tuple(
+            ReaderReading(
+                one.name,
+                len(one.claims) + len(one.parts),
+                sum([claim.messages for claim in one.all_claims()]),
+                one.heard_ms,
+            )
+            for one in state.readers.values()
+        )
+        stages = sum([len(run.stages) for _, run in state.all_runs()]) if state.runs else 0
+        oldest = None
+        if state.contents.count:
+            with suppress(KeyError):
+                index = next(state.contents.after(0), 0)
+                oldest = broker.cluster.host.entry_time(group, index)
+        claims = sum([one.claims for one in readers])
+        letters = broker.letter_forwarders.under_way(group)
+        return cls(claims, readers, stages, state.staged, letters, oldest)
+
+
 class QueueReading(NamedTuple):
-    """A queue of which this node has a member; counts: None unless it is led here."""
+    """A queue of which this node has a member; counts and work: None unless it is led here."""
 
     vhost: str
     name: str
     queue_type: str
-    position: LogPosition
+    position: LogPosition | None
     counts: MemberCounts | None
+    work: QueueWork | None
 
 
 class CountedQueue(NamedTuple):
@@ -44,22 +104,91 @@ class CountedQueue(NamedTuple):
 
 
 @dataclass(slots=True)
+class GroupTotals:
+    """What the Raft groups with a member here are together.
+
+    leaderless  of which the member knows no leader
+    lag         by node: entries that its members lack, of the groups led here
+    lag_max     by node: of the group in which it lacks most
+    """
+
+    members: int = 0
+    led: int = 0
+    leaderless: int = 0
+    term_max: int = 0
+    lag: dict[str, int] = field(default_factory=dict)
+    lag_max: dict[str, int] = field(default_factory=dict)
+
+    def add(self, host: Host, group: int) -> None:
+        """Count one of them."""
+        self.members += 1
+        self.leaderless += host.leader(group) is None
+        self.term_max = max(self.term_max, host.term(group))
+        if host.is_leader(group):
+            self.led += 1
+            for node, behind in host.lags(group).items():
+                self.lag[node] = self.lag.get(node, 0) + behind
+                self.lag_max[node] = max(self.lag_max.get(node, 0), behind)
+
+
+@dataclass(slots=True)
+class ClientTotals:
+    """What the connections of clients are together; see `cluster.connections.ClientGauges`."""
+
+    publishers: Counter[str] = field(default_factory=Counter)
+    consumers: Counter[str] = field(default_factory=Counter)
+    blocked: int = 0
+
+    def add(self, client: DescribedClient) -> None:
+        """Count one of them, unless it has ended."""
+        gauges = client.gauges()
+        if gauges is not None:
+            self.publishers[gauges.protocol] += gauges.publishers
+            self.consumers[gauges.protocol] += gauges.consumers
+            self.blocked += gauges.blocked
+
+
+class BrokerReading(NamedTuple):
+    """What the broker measures by itself; see `Cluster` and `InFlight`.
+
+    kernel  `warren_wire.kernel.ACTIVE`
+    """
+
+    turn_blocks: Histogram
+    turn_messages: Histogram
+    in_flight_bytes: int
+    resent: int
+    drained: bool
+    kernel: str
+
+
+@dataclass(slots=True)
 class NodeReading:
     """What the loop's thread knows of the node.
 
+    sizes      of messages from publishers, by protocol: see `Counters`
+    measures, broker, groups, clients  see their classes
     version    of the cluster (`warren_raft.versions`)
     transfers  shovels and federation links of this node by (family, status)
     damaged    entries of the log that are unreadable here and not repaired yet
     repaired   those that other members have sent, since the start
     strangers  places and turns before a login, by what: those with one, those that wait, and how
                many were turned away before and after they had one
-    queues, counted  of a scrape per object; else empty
+    queues     those that are led here; of a scrape per object all with a member here
+    counted to vhosts  of a scrape per object, else empty; shown: connections with their channels;
+               published: vhost, exchange, messages of clients of this node; exchanges: vhost,
+               name, type, number of bindings
+    now_ms, times  since the epoch, of the reading, and of the entries in `QueueWork.oldest`, by
+               group and index; 0: not found. The thread of the scrape looks for them
     """
 
     node: str
     cluster: str
     version: int
     counters: dict[tuple[str, Labels], int]
+    sizes: dict[str, list[int]]
+    measures: RaftMeasures
+    broker: BrokerReading
     connections: int
     channels: int
     alarms: tuple[str, ...]
@@ -68,9 +197,17 @@ class NodeReading:
     repaired: int
     strangers: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     definitions: LogPosition | None = None
+    groups: GroupTotals = field(default_factory=GroupTotals)
+    clients: ClientTotals = field(default_factory=ClientTotals)
     led: int = 0
     total: MemberCounts = NO_COUNTS
     queues: list[QueueReading] = field(default_factory=list)
+    shown: list[ConnectionInfo] = field(default_factory=list)
+    published: list[tuple[str, str, int]] = field(default_factory=list)
+    exchanges: list[tuple[str, str, str, int]] = field(default_factory=list)
+    vhosts: list[str] = field(default_factory=list)
+    now_ms: int = 0
+    times: dict[tuple[int, int], int] = field(default_factory=dict)
     counted: list[CountedQueue] = field(default_factory=list)
 
 
@@ -107,6 +244,9 @@ class Gathering:
             cluster_name(broker.definitions.state, broker.settings.cluster),
             broker.definitions.state.version,
             broker.cluster.counters.read(),
+            {key: [*row] for key, row in broker.cluster.counters.sizes.items()},
+            broker.cluster.host.measures(),
+            self._broker_reading(),
             connections,
             channels,
             self._alarms.own,
@@ -115,14 +255,64 @@ class Gathering:
             broker.cluster.host.repair.healed,
             {**broker.strangers.counts(), **broker.cluster.host.peer_port.counts()},
         )
+        reading.now_ms = broker.cluster.loop.clock.epoch_ms()
         if self._per_object:
             reading.counted += self._counted()
         in_slices(
             broker.cluster.loop,
             broker.cluster.host.groups(),
             partial(visit_groups, partial(self._add, reading)),
-            lambda: self._done(reading),
+            lambda: self._visit_clients(reading),
             partial(guarded_call, self),
+        )
+
+    def _visit_clients(self, reading: NodeReading) -> None:
+        def visit(clients: Sequence[DescribedClient]) -> None:
+            for client in clients:
+                reading.clients.add(client)
+                shown = client.described(True) if self._per_object else None
+                if shown is not None:
+                    reading.shown.append(shown)
+
+        in_slices(
+            self._broker.cluster.loop,
+            [*self._broker.connections.clients.values()],
+            visit,
+            lambda: self._visit_exchanges(reading),
+            partial(guarded_call, self),
+            SLICE_CLIENTS,
+        )
+
+    def _visit_exchanges(self, reading: NodeReading) -> None:
+        scopes = self._broker.definitions.state.scopes if self._per_object else {}
+        names = [(vhost, name) for vhost, scope in scopes.items() for name in scope.exchanges]
+        reading.vhosts += scopes
+        reading.published += [
+            (*key, row[PUBLISH_IN])
+            for key, row in self._broker.cluster.queue_counts.exchanges.items()
+            if self._per_object
+        ]
+
+        def visit(some: Sequence[tuple[str, str]]) -> None:
+            for vhost, name in some:
+                scope = scopes.get(vhost)
+                exchange = None if scope is None else scope.exchanges.get(name)
+                if scope is not None and exchange is not None:
+                    bindings = len(scope.bindings.get(name, ()))
+                    reading.exchanges.append((vhost, name, exchange.kind, bindings))
+
+        loop, done = self._broker.cluster.loop, partial(self._done, reading)
+        in_slices(loop, names, visit, done, partial(guarded_call, self))
+
+    def _broker_reading(self) -> BrokerReading:
+        cluster = self._broker.cluster
+        return BrokerReading(
+            cluster.turn_blocks,
+            cluster.turn_messages,
+            cluster.in_flight.size_bytes,
+            cluster.in_flight.resent,
+            self._broker.maintenance.drained,
+            kernel.ACTIVE,
         )
 
     def _counted(self) -> Iterator[CountedQueue]:
@@ -147,6 +337,7 @@ class Gathering:
 
     def _add(self, reading: NodeReading, group: int) -> None:
         host = self._broker.cluster.host
+        reading.groups.add(host, group)
         if group == METADATA_GROUP:
             reading.definitions = host.log_position(group)
             return
@@ -154,10 +345,13 @@ class Gathering:
         if queue is None or queue.store_of:
             return
         counts = MemberCounts.of(host.state(group)) if host.is_leader(group) else None
+        work = None
         if counts is not None:
             reading.led += 1
             reading.total = reading.total.plus(counts)
-        if self._per_object:
+            work = QueueWork.of(self._broker, group, host.state(group))
+        if self._per_object or counts is not None:
             kind = QUEUE_TYPES[queue.config.kind]
-            position = host.log_position(group)
-            reading.queues.append(QueueReading(queue.vhost, queue.name, kind, position, counts))
+            position = host.log_position(group) if self._per_object else None
+            found = QueueReading(queue.vhost, queue.name, kind, position, counts, work)
+            reading.queues.append(found)

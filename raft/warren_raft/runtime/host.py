@@ -41,6 +41,7 @@ from warren_raft.runtime.scrub import Scrub
 from warren_raft.runtime.snapshot_policy import SnapshotPolicy
 from warren_raft.runtime.snapshots import Transfers
 from warren_raft.runtime.stalled_disk import StalledDisk
+from warren_raft.storage.entry_time import EntryTime
 from warren_raft.storage.errors import DirectoryOutdated, EntryDamaged
 from warren_raft.storage.files import Files
 from warren_raft.storage.log_store import LogCallbacks, LogStore
@@ -545,6 +546,10 @@ class Host:
     def read_entry(self, group: GroupId, index: Index) -> Entry:
         """Return an entry: see `GroupStore.read`; raises UnknownGroup, too."""
         return self._group(group).store.read(index)
+
+    def entry_time(self, group: GroupId, index: Index) -> EntryTime:
+        """Return when an entry was written: see `GroupStore.entry_time`; raises UnknownGroup."""
+        return self._group(group).store.entry_time(index)
 
     def read_data(self, group: GroupId, indexes: Iterable[Index]) -> Iterator[bytes | EntryDamaged]:
         """Yield the data of entries: see `GroupStore.read_data`; raises UnknownGroup at once."""

@@ -241,6 +241,15 @@ def decode_record(salt: int, file: Data, offset: int) -> Record:
     return Record(offset, RecordKind(kind), entry_kind, batch, group, index, term, time_ms, data)
 
 
+def entry_stamp(header: Data, group: int, index: int) -> int:
+    """Return the time_ms in a record's header; 0: it is not of that entry. Nothing is checked."""
+    if len(header) < RECORD_HEADER_BYTES:
+        return 0
+    _, _, _, kind, _, _, _, of_group, at, _, time_ms = _WHOLE.unpack_from(header, 0)
+    right = kind in ENTRY_RECORDS and (of_group, at) == (group, index)
+    return int(time_ms) if right else 0
+
+
 def decode_entry(record: Record) -> Entry:
     """Return the entry in an ENTRY record; raises Damaged."""
     try:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from warren_raft.storage.entry_index import EntryIndex
+from warren_raft.storage.entry_time import EntryTime
 from warren_raft.storage.errors import EntryDamaged
 from warren_raft.storage.format import EntryParts
 from warren_raft.storage.group_log import GroupLog, Memtable
@@ -211,6 +212,15 @@ class GroupStore:
         except EntryDamaged as damage:
             self._damage_met(damage)
             raise
+
+    def entry_time(self, index: Index) -> EntryTime:
+        """Return when an entry was written, or where that is; raises KeyError: it is not held."""
+        log, entry = self.log, self._in_memory(index)
+        if entry is not None:
+            return EntryTime(log.group, index, entry.time_ms)
+        place = log.place(index)
+        path = self._log_files.path_of(place.file)
+        return EntryTime(log.group, index, 0, path, place.offset)
 
     def read_data(self, indexes: Iterable[Index]) -> Iterator[bytes | EntryDamaged]:
         """Yield the data of entries in that order, from memory, or from disk in few reads.

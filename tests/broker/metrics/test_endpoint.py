@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 
-from warren_broker.metrics.endpoint import ScrapeApplication
+from warren_broker.metrics import endpoint
+from warren_broker.metrics.endpoint import (
+    STREAMS_MAX,
+    Metrics,
+    NotReadable,
+    ScrapeApplication,
+)
 from warren_broker.metrics.exposition import ScrapeView
 
 PATHS = {"/metrics": ScrapeView("aggregated", False), "/d": ScrapeView("detailed", True, groups=())}
@@ -22,12 +30,18 @@ def answered(path: str, text: Any, method: str = "GET", query: bytes = b"") -> t
     async def send(message: Any) -> None:
         sent.append(message)
 
-    application = ScrapeApplication(SimpleNamespace(text=text), PATHS)  # type: ignore[arg-type]
+    def pieces(view: ScrapeView) -> Iterator[bytes]:
+        made = text(view)
+        yield made[:3]
+        yield made[3:]
+
+    application = ScrapeApplication(SimpleNamespace(pieces=pieces), PATHS)  # type: ignore[arg-type]
     scope = {"method": method, "path": path, "query_string": query}
     asyncio.run(application(scope, None, send))
-    start, body = sent
+    start, *bodies = sent
     assert dict(start["headers"])[b"connection"] == b"close"
-    return start["status"], body["body"]
+    assert [bool(one.get("more_body")) for one in bodies] == [True] * (len(bodies) - 1) + [False]
+    return start["status"], b"".join(one["body"] for one in bodies)
 
 
 def text_of(view: ScrapeView) -> bytes:
@@ -64,3 +78,41 @@ def test_a_fault_ends_one_scrape(caplog: pytest.LogCaptureFixture) -> None:
 
     assert answered("/metrics", fails) == (500, b"a fault of the node\n")
     assert "a scrape failed" in caplog.text
+
+
+def test_a_fault_in_the_middle_cuts_the_answer_off(caplog: pytest.LogCaptureFixture) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message["type"])
+
+    def pieces(view: ScrapeView) -> Iterator[bytes]:
+        yield b"first"
+        raise ZeroDivisionError
+
+    application = ScrapeApplication(SimpleNamespace(pieces=pieces), PATHS)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(application({"method": "GET", "path": "/metrics"}, None, send))
+    assert sent == ["http.response.start", "http.response.body"], "no end, and no second start"
+    assert "a scrape failed" in caplog.text
+
+
+def test_slow_clients_hold_few_readings_of_each_object(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each may have 50,000 queues; other scrapes do not wait for these clients."""
+    metrics = object.__new__(Metrics)
+    metrics._turn = threading.BoundedSemaphore(1)
+    metrics._streams = threading.BoundedSemaphore(STREAMS_MAX)
+    monkeypatch.setattr(endpoint, "GATHER_S_MAX", 0.01)
+    one = GaugeMetricFamily("one", "text", value=1)
+    monkeypatch.setattr(metrics, "_families", lambda view: iter([one] * 20_000))
+    slow = [metrics.pieces(PATHS["/d"]) for _ in range(STREAMS_MAX + 1)]
+    for stream in slow[:-1]:
+        assert next(stream)
+    with pytest.raises(NotReadable):
+        next(slow[-1])
+    (whole,) = metrics.pieces(PATHS["/metrics"])
+    assert whole.count(b"one 1.0") == 20_000
+    slow[0].close()
+    assert b"one 1.0" in next(metrics.pieces(PATHS["/d"])), "its place is free again"

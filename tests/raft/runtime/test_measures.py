@@ -32,7 +32,7 @@ def test_a_value_at_a_bound_belongs_to_its_bucket() -> None:
     assert histogram.total == pytest.approx(16.1)
 
 
-def test_syncs_of_a_hanging_disk_and_commits_that_wait_for_it(tmp_path: Path) -> None:
+def test_syncs_of_a_hanging_disk_and_commits_behind_it(tmp_path: Path) -> None:
     cluster = HangingCluster(tmp_path, suspect_after_ms=60_000)
     leader, slow = cluster.hosts["a"], cluster.hosts["b"]
     before = {name: host.measures() for name, host in cluster.hosts.items()}

@@ -58,9 +58,15 @@ class Sent:
 
 @dataclass(slots=True)
 class InFlight:
-    """Bytes of unanswered submissions, over all uplinks of a node."""
+    """Bytes of unanswered submissions, over all uplinks of a node, and counts since its start.
+
+    blocks  submissions with messages
+    resent  submissions that were sent once more: an answer or its leader was lost
+    """
 
     size_bytes: int = 0
+    blocks: int = 0
+    resent: int = 0
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -155,6 +161,8 @@ class Uplink:
         data = self._encode(seq, commands, block, seq - 1 - len(self.unanswered))
         if parts:
             data = self._assemble(parts, data)
+        if parts or block is not None:
+            self._in_flight.blocks += 1
         self.unanswered.append(Sent(seq, data, enqueue_replies, replies))
         self._count(len(data))
 
@@ -230,7 +238,8 @@ class Uplink:
             for sent in self.unanswered:
                 sent.times = sent.behind = 0
         first = self.unanswered[0].seq if self.unanswered else self.next_seq
-        self.sent_seq = min(self.sent_seq, max(seq, first) - 1)
+        before, self.sent_seq = self.sent_seq, min(self.sent_seq, max(seq, first) - 1)
+        self._in_flight.resent += before - self.sent_seq
 
     def behind(self, seq: int, expected_seq: int) -> bool:
         """Handle the answer that submission `seq` came before `expected_seq`; whether to send.

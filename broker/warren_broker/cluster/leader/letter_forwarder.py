@@ -76,7 +76,7 @@ class LetterForwarder:
     Before its leadership is handed over it takes no more letters, and `_finished` is called when
     all that are under way are confirmed and removed: the next leader would forward them again.
 
-    Invariants: letters up to `_cursor` were taken; of these, `_underway` has those that are not
+    Invariants: letters up to `_cursor` were taken; of these, `underway` has those that are not
     settled, and `_proposed` the numbers of letters in the proposals to remove letters that were not
     applied yet; a timer runs exactly while a letter waits and `_finished` is None.
     """
@@ -87,7 +87,7 @@ class LetterForwarder:
         self._owner = owner
         self._group = group
         self._cursor = (0, 0)
-        self._underway: dict[tuple[int, int], Underway] = {}
+        self.underway: dict[tuple[int, int], Underway] = {}
         self._proposed: deque[int] = deque()
         self._bytes = 0
         self._timer: LoopTimer | None = None
@@ -106,14 +106,14 @@ class LetterForwarder:
             return
         if not self._leads():
             return
-        room = self._owner.prefetch - len(self._underway) - sum(self._proposed)
+        room = self._owner.prefetch - len(self.underway) - sum(self._proposed)
         state = self._owner.queues.cluster.host.state(self._group)
         taken: list[Underway] = []
         for letter in state.letters.after(self._cursor, room) if room > 0 else ():
             if self._bytes >= FORWARDED_BYTES_MAX:
                 break
             self._cursor = letter.place
-            one = self._underway[letter.place] = Underway(letter=letter)
+            one = self.underway[letter.place] = Underway(letter=letter)
             taken.append(one)
             block = self._block(one)
             if block is not None:
@@ -129,7 +129,7 @@ class LetterForwarder:
             self._timer = None
         self._waited_ms = 0
         if self._leads() and self._finished is None:
-            self._forward([one for one in self._underway.values() if one.waits])
+            self._forward([one for one in self.underway.values() if one.waits])
             self.wake()
 
     def _due(self, waited_ms: int) -> None:
@@ -140,13 +140,13 @@ class LetterForwarder:
         if self._waited_ms >= self._owner.retry_ms:
             self.retry()
         elif self._leads() and self._finished is None:
-            waiting = [one for one in self._underway.values() if one.waits]
+            waiting = [one for one in self.underway.values() if one.waits]
             self._forward(list({one.why: one for one in reversed(waiting)}.values()))
 
     def gone(self, effect: LettersGone) -> None:
         """Note that letters were removed from the queue's state."""
         if effect.dropped:
-            self._underway.clear()
+            self.underway.clear()
             self._bytes = 0
         elif self._proposed:
             self._proposed.popleft()
@@ -155,7 +155,7 @@ class LetterForwarder:
     @property
     def busy(self) -> bool:
         """Whether a letter is on its way to a queue, or is about to be removed."""
-        underway = self._underway.values()
+        underway = self.underway.values()
         return bool(self._proposed) or any(one.unsettled or one.routing for one in underway)
 
     def finish(self, finished: Callable[[], None]) -> None:
@@ -228,7 +228,7 @@ class LetterForwarder:
 
     def _forward_waiting(self, attempted: list[Underway]) -> None:
         if self._leads() and self._finished is None:
-            known = self._underway
+            known = self.underway
             self._forward(
                 [one for one in attempted if known.get(one.letter.place) is one and one.waits]
             )
@@ -284,7 +284,7 @@ class LetterForwarder:
 
     def is_underway(self, one: Underway) -> bool:
         """Return whether a letter is still to be forwarded: it may have been purged."""
-        return self._underway.get(one.letter.place) is one
+        return self.underway.get(one.letter.place) is one
 
     def is_history(self, queue: QueueRecord, part: QueuePart) -> bool:
         """Return whether a part is kept by an exchange that does not route it on later."""
@@ -302,11 +302,11 @@ class LetterForwarder:
         ended: set[tuple[str, ...]] = set()
         for one in attempted:
             place = one.letter.place
-            if one.unsettled or self._underway.get(place) is not one:
+            if one.unsettled or self.underway.get(place) is not one:
                 continue
             if one.waits or one.routing:
                 continue
-            del self._underway[place]
+            del self.underway[place]
             self._bytes -= one.size_bytes
             done.append(one.letter)
             ended.add(one.why)
@@ -314,7 +314,7 @@ class LetterForwarder:
             self._proposed.append(len(done))
             command = SettleLetters(_ranges(done))
             self._owner.queues.cluster.effects.command(self._group, command)
-        waiting = [one for one in self._underway.values() if one.waits]
+        waiting = [one for one in self.underway.values() if one.waits]
         again = [one for one in waiting if one.why and one.why in ended]
         if again:
             self._probe_ms = PROBE_MS
@@ -420,6 +420,11 @@ class LetterForwarders:
         self._forwarders: dict[int, LetterForwarder] = {}
         queues.cluster.on_leader.append(self._leader_changed)
         queues.cluster.on_hand_over.append(self.finish)
+
+    def under_way(self, group: int) -> int:
+        """Return how many letters of a queue that is led here were published, and not settled."""
+        forwarder = self._forwarders.get(group)
+        return 0 if forwarder is None else len(forwarder.underway)
 
     def carry_out(self, group: int, effect: LettersDue | LettersGone) -> None:
         """Carry out an effect of a queue that is led here."""
