@@ -21,10 +21,12 @@ from proton.utils import BlockingConnection, SendException
 
 from live.conftest import eventually
 from tests.patience import PATIENCE_S
-from warren.admin import Admin
+from warren import Admin, ClaimReader, Producer
 from warren.local import LocalCluster
+from warren.stages import SinkDriver, StageWriter, draw_epoch
 from warren_broker.http.bounded_connection import HEADERS_S
 from warren_broker.metrics.endpoint import SCRAPERS_PER_ADDRESS_MAX
+from warren_wire.block.block import encode
 
 pytestmark = pytest.mark.live
 
@@ -469,9 +471,12 @@ def test_a_thousand_queues_that_were_deleted_leave_no_sample(cluster: LocalClust
 def test_a_node_measures_what_its_clients_and_its_disk_do(cluster: LocalCluster) -> None:
     before = [scraped(cluster, node) for node in range(3)]
 
-    def more(name: str, **labels: str) -> float:
+    def more(of: list[Samples], name: str, **labels: str) -> float:
         key = name, frozenset(labels.items())
-        return sum(scraped(cluster, node)[key] - before[node][key] for node in range(3))
+        return sum(of[node][key] - before[node][key] for node in range(3))
+
+    def total(name: str, **labels: str) -> float:
+        return sum(one[name, frozenset(labels.items())] for one in now)
 
     with cluster.connect() as made:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -491,24 +496,62 @@ def test_a_node_measures_what_its_clients_and_its_disk_do(cluster: LocalCluster)
             at = "127.0.0.1", cluster.nodes[2].amqp_port, "/", known
             pika.BlockingConnection(pika.ConnectionParameters(*at))
         sizes, of = "rabbitmq_message_size_bytes", {"protocol": "amqp091"}
-        assert more(f"{sizes}_bucket", le="100.0", **of) == 10
-        assert more(f"{sizes}_bucket", le="1000.0", **of) == 15
-        assert more(f"{sizes}_count", **of) == 20
-        assert more(f"{sizes}_sum", **of) == 5 * 5_450
-        assert more("warren_wal_sync_seconds_count") >= 40, "each on two disks at least"
-        assert more("warren_wal_sync_bytes_sum") >= 2 * 5 * 5_450
-        assert more("warren_raft_commit_seconds_count") >= 20
-        assert more("warren_raft_apply_seconds_count") >= 40
-        assert more("warren_turn_messages_sum") == 20
-        assert more("warren_turn_blocks_sum") >= 20
-        assert more("warren_loop_turn_seconds_count") >= 40
-        assert more("rabbitmq_global_publishers", **of) == 1
-        assert more("rabbitmq_global_consumers", **of) == 1
-        assert more("warren_connections", state="open") == 1
-        assert more("warren_connections_refused_total", reason="user_limit") == 1
-        assert more("warren_raft_groups_led") == 1 and more("warren_raft_groups") == 3
-        assert summed(cluster, "warren_raft_groups_without_leader") == 0
-        assert summed(cluster, "warren_raft_elections_won_total") >= 1
-        assert summed(cluster, "warren_peers", state="connected") == 6
-        assert summed(cluster, "warren_wal_bytes") > 3 * 5 * 5_450
-    eventually(lambda: more("warren_connections", state="open") == 0, "its end is counted")
+        now = [scraped(cluster, node) for node in range(3)]
+        assert more(now, f"{sizes}_bucket", le="100.0", **of) == 10
+        assert more(now, f"{sizes}_bucket", le="1000.0", **of) == 15
+        assert more(now, f"{sizes}_count", **of) == 20
+        assert more(now, f"{sizes}_sum", **of) == 5 * 5_450
+        assert more(now, "warren_wal_sync_seconds_count") >= 40, "each on two disks at least"
+        assert more(now, "warren_wal_sync_bytes_sum") >= 2 * 5 * 5_450
+        assert more(now, "warren_raft_commit_seconds_count") >= 10
+        assert more(now, "warren_raft_apply_seconds_count") >= 40
+        assert more(now, "warren_turn_messages_sum") == 20
+        assert more(now, "warren_turn_blocks_sum") >= 20
+        assert more(now, "warren_loop_turn_seconds_count") >= 40
+        assert more(now, "rabbitmq_global_publishers", **of) == 1
+        assert more(now, "rabbitmq_global_consumers", **of) == 1
+        assert more(now, "warren_connections", state="open") == 1
+        assert more(now, "warren_connections_refused_total", reason="user_limit") == 1
+        assert more(now, "warren_raft_groups_led") == 1 and more(now, "warren_raft_groups") == 3
+        assert total("warren_raft_groups_without_leader") == 0
+        assert total("warren_raft_elections_won_total") >= 1
+        assert total("warren_peers", state="connected") == 6
+        assert total("warren_wal_bytes") > 3 * 5 * 5_450
+    opened = "warren_connections", frozenset({("state", "open")})
+    eventually(lambda: scraped(cluster, 1)[opened] == before[1][opened], "its end is counted")
+
+
+def test_what_waits_in_a_queue_and_its_readers_are_shown(cluster: LocalCluster) -> None:
+    labels = {"vhost": "/", "queue": "read"}
+    with cluster.connect() as made:
+        Admin(made).queues.declare("read", arguments={"x-queue-type": "quorum"})
+        with Producer(made) as producer:
+            for _ in range(5):
+                producer.send(b"body", "read")
+        reader = ClaimReader(made, "read", "driver")
+        number = reader.register().settled + 1
+        reader.open(number, max_messages=3, max_bytes=1 << 20)
+        body, driver = [b"\x00\x00"], SinkDriver("sink", "run", draw_epoch(made))
+        writer = StageWriter(made, driver, batch=0, partition=0)
+        writer.write(encode([b"staged"], body, (b"", b"read"), [4]))
+        writer.finish()
+
+        def shown(name: str, **more: str) -> float:
+            key = f"warren_{name}", frozenset({**labels, **more}.items())
+            found = [scraped(cluster, node, "/metrics/per-object") for node in range(3)]
+            values = [one[key] for one in found if key in one]
+            assert len(values) <= 1, "where it is led"
+            return values[0] if values else -1.0
+
+        eventually(lambda: shown("queue_messages_staged") == 1, "the stage is there")
+        assert shown("queue_stages") == 1 and shown("queue_claims") == 1
+        assert shown("queue_messages_claimed") == 3
+        assert shown("reader_lag_messages", reader="driver") == 5
+        aged = shown("queue_oldest_message_age_seconds")
+        assert 0 < aged < PATIENCE_S
+        assert shown("reader_lag_seconds", reader="driver") >= aged
+        silent = shown("reader_silent_seconds", reader="driver")
+        eventually(lambda: shown("reader_silent_seconds", reader="driver") > silent, "it grows")
+        reader.settle(number)
+        eventually(lambda: shown("reader_lag_messages", reader="driver") == 2, "what is left")
+        assert summed(cluster, "warren_reader_lag_messages") >= 2

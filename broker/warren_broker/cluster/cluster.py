@@ -262,12 +262,13 @@ class Cluster(Observer):
         touched, self._touched = self._touched, []
         for client in touched:
             client.pump()
-        values, blocks, messages = self.counters.values, self.in_flight.blocks, 0
-        for key in RECEIVED:
-            messages += values[key]
-        before, self._pumped = self._pumped, (blocks, messages)
-        blocks, messages = blocks - before[0], messages - before[1]
+        blocks = self.in_flight.blocks - self._pumped[0]
         if blocks:
+            values, messages = self.counters.values, 0
+            for key in RECEIVED:
+                messages += values[key]
+            before, self._pumped = self._pumped[1], (self.in_flight.blocks, messages)
+            messages -= before
             of_blocks, of_messages = self.turn_blocks, self.turn_messages
             of_blocks.counts[bisect_left(of_blocks.bounds, blocks)] += 1
             of_blocks.total += blocks

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.connection_faults import guarded_call
@@ -19,6 +19,7 @@ from warren_broker.counting.message_stats import PUBLISH_IN
 from warren_broker.transfers.shovel.supervisor import Supervisor
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.metadata.runtime_parameters import cluster_name
+from warren_machines.queue.claims.reader_state import ReaderState
 from warren_machines.queue.state import QueueState
 from warren_raft.measures import Histogram, RaftMeasures
 from warren_raft.runtime.group import LogPosition
@@ -44,6 +45,12 @@ class ReaderReading(NamedTuple):
     messages: int
     heard_ms: int
 
+    @classmethod
+    def of(cls, state: ReaderState) -> ReaderReading:
+        """Read one."""
+        messages = sum([claim.messages for claim in state.all_claims()])
+        return cls(state.name, len(state.claims) + len(state.parts), messages, state.heard_ms)
+
 
 class QueueWork(NamedTuple):
     """What a queue that is led here has beside its counts.
@@ -64,15 +71,9 @@ class QueueWork(NamedTuple):
     @classmethod
     def of(cls, broker: Broker, group: int, state: QueueState) -> QueueWork:
         """Read a queue that is led here."""
-        readers = tuple(
-            ReaderReading(
-                one.name,
-                len(one.claims) + len(one.parts),
-                sum([claim.messages for claim in one.all_claims()]),
-                one.heard_ms,
-            )
-            for one in state.readers.values()
-        )
+        if not (state.readers or state.runs or state.contents.count):
+            return NO_WORK  # most queues, where there are many
+        readers = tuple(map(ReaderReading.of, state.readers.values())) if state.readers else ()
         stages = sum([len(run.stages) for _, run in state.all_runs()]) if state.runs else 0
         oldest = None
         if state.contents.count:
@@ -82,6 +83,9 @@ class QueueWork(NamedTuple):
         claims = sum([one.claims for one in readers])
         letters = broker.letter_forwarders.under_way(group)
         return cls(claims, readers, stages, state.staged, letters, oldest)
+
+
+NO_WORK: Final = QueueWork(0, (), 0, 0, 0, None)
 
 
 class QueueReading(NamedTuple):
