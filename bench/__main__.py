@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 from bench import backlog, brokers
@@ -14,7 +16,7 @@ from bench.amqp10 import amqp10
 from bench.clients import clients
 from bench.commands import commands
 from bench.flame_graphs import FLAMES, index
-from bench.generator import Missing
+from bench.generator import ROOT, Missing
 from bench.groups import groups
 from bench.hostile import hostile
 from bench.loads import LOADS, loads, page
@@ -147,6 +149,7 @@ def parsed(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--rows", type=int, default=500_000, help="of the Spark part")
     parser.add_argument("--master", default="local[2]", help="of the Spark part")
+    parser.add_argument("--spark", help="version of PySpark for the Spark part, 4.0 or later")
     return _checked(parser, parser.parse_args(arguments))
 
 
@@ -173,9 +176,22 @@ def _wrong_loads(parts: list[str], names: list[str]) -> str:
     return f"no load of {', '.join(without)} is named; {text}" if without else ""
 
 
+def with_pyspark(wanted: str | None) -> None:
+    """Continue as the same command beside that PySpark, when it is another one than is here."""
+    if wanted in (None, version("pyspark")):
+        return
+    sys.path.append(str(ROOT / "tests" / "connector"))
+    from sparks import venvs
+
+    python = str(venvs.beside(wanted))
+    os.environ.update(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python)
+    os.execv(python, [python, "-m", "bench", *sys.argv[1:]])
+
+
 def main() -> int:
     """Run the parts; return 1 when one could not be run."""
     options = parsed()
+    with_pyspark(options.spark)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes are stopped
     sizes = ("seconds", "rounds", "only", "queues", "messages", "large", "tls", "other", "profile")
     plan = Plan(**{name: getattr(options, name) for name in sizes}, load=tuple(options.load))

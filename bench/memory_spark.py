@@ -8,17 +8,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceStreamArrowWriter,
+    DataSourceArrowWriter,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 
 from pyspark_warren.rows.blocks import blocks_of
 from pyspark_warren.rows.encode import encode_rows
 from pyspark_warren.rows.rows import ClaimedBlock, to_arrow
+from pyspark_warren.spark_line import ReadAllAvailable, SupportsTriggerAvailableNow, utc_schema
 from warren_wire.block.block import Block
 
 BLOCK_ROWS = 4_000
@@ -45,8 +45,9 @@ class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str], schema: Any) -> None:
         self.rows, self.batch = int(options["rows"]), int(options["batch"])
         self.body_bytes = int(options["body_bytes"])
+        self.at = 0
         self.slices = int(options.get("partitions", PARTITIONS))
-        self.wanted = to_arrow_schema(schema, timezone="UTC")
+        self.wanted = utc_schema(schema)
 
     def initialOffset(self) -> dict[str, int]:
         return {"at": 0}
@@ -57,8 +58,11 @@ class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> Any:
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        return {"at": min(self.rows, start["at"] + self.batch)}
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, int]:
+        # Spark 4.0 and 4.1 tell no start, and ask once for each batch.
+        before = self.at if start is None else start["at"]
+        self.at = min(self.rows, before + self.batch)
+        return {"at": self.at}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         each = (end["at"] - start["at"]) // self.slices
@@ -74,8 +78,8 @@ class MemoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             left -= BLOCK_ROWS
 
 
-class Discarding(DataSourceStreamArrowWriter):
-    """A writer that takes Arrow batches and does nothing with them."""
+class Discarding(DataSourceStreamWriter, DataSourceArrowWriter):
+    """A writer that takes Arrow batches, on Spark 4.0, too, and does nothing with them."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:

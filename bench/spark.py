@@ -11,6 +11,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.flame_graphs import FLAMES, Watched, folder_name, profile
@@ -182,7 +183,7 @@ def _result(pair: Pair, size: int, batch: int, ours: Side, peer: Side) -> dict[s
 
 def _show(results: list[dict[str, Any]], master: str, notes: list[str]) -> None:
     show(
-        f"Spark, {master}: the connector beside Arrow in memory",
+        f"Spark {pyspark.__version__}, {master}: the connector beside Arrow in memory",
         [_row(one) for one in results if one["batch_rows"] != SMALL_ROWS],
         [f"CPU in µs per row by kind of process: {', '.join(KINDS)}", *notes],
     )
