@@ -10,6 +10,7 @@ from tests.line_steps import lines
 from warren_broker.cluster import messages
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.survey import SURVEY_PATIENCE_MS
+from warren_broker.counting.counters import Counters
 from warren_machines.metadata.commands import ChangeLimits
 
 
@@ -43,6 +44,7 @@ class CountingNode:
         self.on_peer_down: list[Callable[[str], None]] = []
         self.on_peer_suspected: list[Callable[[str], None]] = []
         self.state = net.world.state
+        self.counters = Counters()
         net.nodes[name] = self
         self.limits = ClientLimits(self, self)  # type: ignore[arg-type]
 
@@ -142,6 +144,7 @@ def test_the_users_limit_counts_over_vhosts_and_nodes() -> None:
     net.carry()
     text = "connection refused for user 'guest': user connection limit (2) is reached"
     assert late == [text]
+    assert net.nodes["c"].counters.values["connections_refused", ("user_limit",)] == 1
 
 
 def test_two_nodes_at_the_last_place_never_give_it_twice() -> None:
