@@ -116,6 +116,23 @@ def test_what_stays_is_met_once_while_the_queue_moves(seed: int) -> None:
         assert found.count((name, index, ordinal)) == 1, (name, index, ordinal)
 
 
+@pytest.mark.usefixtures("short_pieces")
+def test_any_place_that_a_client_names() -> None:
+    random = Random(1)
+    numbers = (-(1 << 40), -1, 0, 1, 2, 8, 9, 64, 300, 1 << 40, 1 << 63)
+    for seed in range(14):
+        state = grow(seed).state
+        before, every = snapshot(state), set(whole(state))
+        for _ in range(60):
+            number = random.randrange(5)
+            key = tuple(random.choice(numbers) for _ in range((5, 3, 4, 4, 3)[number]))
+            place = BrowsePlace(number, random.choice(("", "r", "x", "no")), key)
+            assert place.is_one
+            found, _ = look(state, place, 1_000, own=random.random() < 0.5)
+            assert set(found) <= every and len(found) == len(set(found)), (seed, place)
+        assert snapshot(state) == before
+
+
 def test_consumers_take_from_the_front_meanwhile() -> None:
     queue = Queue()
     for _ in range(300):

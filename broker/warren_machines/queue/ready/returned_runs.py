@@ -189,7 +189,7 @@ class ReturnedRuns(Leaves):
                 begin, row = at, found
                 break
         else:
-            row = row if begin > 0 else 0
+            row = max(0, row) if begin > 0 else 0
         for at in range(max(0, begin), len(self.leaves)):
             rows = self.leaves[at].read()
             for place in range(row, len(rows)):
