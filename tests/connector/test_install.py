@@ -32,6 +32,13 @@ before = set(sys.modules)
 import pyspark_warren.datasource
 load = set(sys.modules) - before
 import pyspark_warren.source, pyspark_warren.claims.reading, pyspark_warren.claims.driver
+import pyspark_warren.sink.sink
+import pyarrow as pa
+from pyspark_warren.rows.rows import ClaimedBlock, to_arrow
+from warren_wire.block.block import Block, encode
+block = Block.decode(encode([b"x"], [bytes(2)], (b"", b"q")))
+types = {"body": pa.binary(), "routing_key": pa.string(), "message_id": pa.string()}
+assert to_arrow(ClaimedBlock(block, [(1, 0, 0, 0, 0)], "q"), pa.schema(types)).num_rows == 1
 print(*sorted(load))
 print(*sorted(set(sys.modules) - before))
 """
@@ -90,6 +97,6 @@ def test_a_node_names_the_extra_that_it_needs() -> None:
 def test_a_plain_query_imports_little() -> None:
     """Each query imports the package in three processes one after the other, of Spark's Python."""
     load, driver = (set(line.split()) for line in run(IMPORTED).stdout.splitlines())
-    unused = {"pyarrow.compute", "http.client", "warren.admin", "warren_wire.sql_filter"}
+    unused = {"pandas", "pyarrow.compute", "http.client", "warren.admin", "warren_wire.sql_filter"}
     assert "warren.connection" in driver and not driver & unused
     assert not load & {"pyarrow", "warren.connection", "warren_wire.kernel"}

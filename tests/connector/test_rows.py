@@ -20,7 +20,7 @@ from pyspark_warren.rows.blocks import blocks_of
 from pyspark_warren.rows.columns import COLUMNS
 from pyspark_warren.rows.decode import HEADERS_TEXT
 from pyspark_warren.rows.encode import encode_rows
-from pyspark_warren.rows.rows import ARROW_TYPES, ClaimedBlock, check_schema, to_arrow
+from pyspark_warren.rows.rows import ARROW_TYPES, ClaimedBlock, _repeated, check_schema, to_arrow
 from pyspark_warren.spool.read import DeliveredRows
 from warren_wire.amqp091 import fields
 from warren_wire.amqp091 import properties as broker_properties
@@ -542,3 +542,10 @@ def test_rows_of_other_brokers_have_the_same_modes(caplog: pytest.LogCaptureFixt
     assert kept.to_pylist() == [{"body": "a", "headers": [("n", "7")]}]
     assert "2 messages that cannot be decoded are left out" in caplog.text
     assert "(index 6, ordinal 0), (index 7, ordinal 0) (mode" in caplog.text
+
+
+def test_a_repeated_word_is_arrows_own() -> None:
+    for word, count in (("", 3), ("", 0), ("köln", 5), ("q", 0)):
+        made = _repeated(word, count)
+        made.validate(full=True)
+        assert made.equals(pa.repeat(pa.scalar(word), count)), (word, count)

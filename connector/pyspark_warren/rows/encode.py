@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,7 +27,6 @@ from warren_wire.kernel.properties import EXPIRATION_MS_MAX
 from warren_wire.kernel.property_columns import HEADER_KINDS
 
 _VOID: Final = HEADER_KINDS.index("void")
-_KINDS: Final = pa.array(HEADER_KINDS, pa.string())
 
 
 def texts(column: pa.Array) -> kernel.Values:
@@ -120,7 +120,7 @@ def _typed_members(items: pa.StructArray) -> kernel.Members | None:
         elif field.type != HEADER_VALUE.field(field.name).type:
             return None
     there = pc.is_valid(items)
-    kinds = pc.index_in(items.field("type"), value_set=_KINDS)
+    kinds = pc.index_in(items.field("type"), value_set=pa.array(HEADER_KINDS, pa.string()))
     if pc.any(pc.and_(there, pc.is_null(kinds))).as_py():
         return None
     kinds = pc.if_else(there, kinds, pa.scalar(None, kinds.type)).cast(pa.uint8())
@@ -143,8 +143,6 @@ NO_KEY: Final = (
     "that needs none: routingKey '')"
 )
 _SMALLER_BATCHES: Final = "lower spark.sql.execution.arrow.maxRecordsPerBatch"
-_OCTETS: Final = pa.array([bytes((i,)) for i in range(256)], pa.binary())
-_EMPTY: Final = pa.scalar(b"", pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +287,7 @@ def _routes(
     else:
         exchanges = pc.fill_null(exchanges.cast(pa.string()), "")
     pairs = pc.binary_join_element_wise(
-        _short_strings("exchange", exchanges), _short_strings("routing_key", keys), _EMPTY
+        _short_strings("exchange", exchanges), _short_strings("routing_key", keys), b""
     )
     coded = pairs.dictionary_encode()
     routes = tuple(_split_pair(raw.as_py()) for raw in coded.dictionary)
@@ -350,10 +348,16 @@ def _check_lengths(name: str, column: pa.Array) -> None:
         )
 
 
+@cache
+def _octets() -> pa.BinaryArray:
+    """Return every octet, made at its first use: pyarrow imports pandas for its first value."""
+    return pa.array([bytes((i,)) for i in range(256)], pa.binary())
+
+
 def _short_strings(name: str, column: pa.StringArray) -> pa.BinaryArray:
     _check_lengths(name, column)
-    lengths = _OCTETS.take(pc.binary_length(column))
-    return pc.binary_join_element_wise(lengths, column.cast(pa.binary()), _EMPTY)
+    lengths = _octets().take(pc.binary_length(column))
+    return pc.binary_join_element_wise(lengths, column.cast(pa.binary()), b"")
 
 
 def _seconds(column: pa.Array) -> pa.Int64Array:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -214,12 +215,21 @@ def _binary(offsets: memoryview, data: memoryview, count: int) -> pa.BinaryArray
     )
 
 
+@lru_cache(maxsize=4)
+def _repeated(word: str, count: int) -> pa.StringArray:
+    """Return a word so many times; not by `pa.repeat`: pyarrow imports pandas for a scalar."""
+    data = word.encode()
+    size = len(data)
+    offsets = array("i", range(0, size * count + 1, size) if size else bytes(4 * (count + 1)))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data * count))
+
+
 def _routed(which: int) -> Callable[[ClaimedBlock, pa.DataType], pa.Array]:
     def make(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
         block = piece.block
         words = [route[which].decode("utf-8", "replace") for route in block.routes]
         if block.route_column is None:
-            return pa.repeat(pa.scalar(words[0] if words else "", wanted), block.count)
+            return _repeated(words[0] if words else "", block.count)
         ids = pa.UInt32Array.from_buffers(
             pa.uint32(), block.count, [None, pa.py_buffer(block.route_column)]
         )
@@ -260,7 +270,7 @@ def _redelivered(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
 
 
 def _queue(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(piece.queue, wanted), piece.block.count)
+    return _repeated(piece.queue, piece.block.count)
 
 
 def _position(piece: ClaimedBlock, wanted: pa.DataType) -> pa.Array:
