@@ -506,6 +506,9 @@ def test_a_node_measures_what_its_clients_and_its_disk_do(cluster: LocalCluster)
         assert more(now, "warren_raft_commit_seconds_count") >= 10
         assert more(now, "warren_raft_apply_seconds_count") >= 40
         assert more(now, "warren_turn_messages_sum") == 20
+        assert more(now, "rabbitmq_channel_messages_published_total") == 20
+        assert more(now, "rabbitmq_channel_messages_confirmed_total") == 20
+        assert more(now, "rabbitmq_connection_incoming_bytes_total") > 5 * 5_450
         assert more(now, "warren_turn_blocks_sum") >= 20
         assert more(now, "warren_loop_turn_seconds_count") >= 40
         assert more(now, "rabbitmq_global_publishers", **of) == 1

@@ -212,6 +212,7 @@ class ProtocolClient(ABC):
         login = self.logged_in
         if login is None or not login[1] or self._gone:
             return None
+        self._counts.flowed(self._stream.bytes_in, self._stream.bytes_out)
         return ClientGauges(PROTOCOLS[self._protocol], *self._gauges())
 
     @abstractmethod

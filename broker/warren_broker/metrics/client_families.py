@@ -1,8 +1,9 @@
 """The families of connections and channels, named as by RabbitMQ.
 
-On `/metrics` they are sums over those that are open, as in RabbitMQ: one that is closed takes its
-counts along. On the other paths they are of each: the label `channel` is the name that the HTTP
-API has for a connection or channel, where RabbitMQ has the process of its own.
+On `/metrics` their counters are of the node's clients since its start: unlike RabbitMQ's sums they
+do not fall when a connection is closed. On the other paths they are of each: the label `channel` is
+the name that the HTTP API has for a connection or channel, where RabbitMQ has the process of its
+own.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any, Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from warren_broker.counting.message_stats import COUNTED
+from warren_broker.counting.message_stats import COUNTED, VHOST_COUNTED
 from warren_broker.metrics.detailed import PREFIX
-from warren_broker.metrics.queue_families import Wants, pieces
+from warren_broker.metrics.queue_families import COUNTERS, Wants, pieces
 from warren_broker.metrics.readings import NodeReading
 from warren_wire.admin.connections import ChannelInfo, ConnectionInfo
+
+ROUTED: Final = "global_messages_routed"
 
 
 class ClientFamily(NamedTuple):
@@ -84,6 +87,34 @@ DELIVERIES: Final = {
     "get_empty": ("channel_get_empty", "basic.get that found no message"),
 }
 """Of `message_stats.COUNTED`: what a channel was given from each queue."""
+
+
+TOTALS: Final = {
+    "channel_messages_published": "publish",
+    "channel_messages_confirmed": "confirm",
+    "channel_messages_unroutable_returned": "return_unroutable",
+    "channel_messages_unroutable_dropped": "drop_unroutable",
+    **{name: key for key, (name, _) in DELIVERIES.items()},
+    **{name: key for key, (name, _) in COUNTERS.items() if key != "publish"},
+    "exchange_messages_published": "publish",
+    "connection_incoming_bytes": "recv_oct",
+    "connection_outgoing_bytes": "send_oct",
+}
+"""A family of `/metrics` to the key of `message_stats.VHOST_COUNTED` that it sums up."""
+
+
+def client_totals(reading: NodeReading) -> Iterator[Metric]:
+    """Yield what all clients of the node have done, and have open."""
+    used = dict(zip(VHOST_COUNTED, reading.used, strict=True))
+    said = "Of all clients of this node since its start"
+    for name, key in TOTALS.items():
+        yield CounterMetricFamily(PREFIX + name, said, value=used[key])
+    routed = sum([n for (name, _), n in reading.counters.items() if name == ROUTED])
+    yield CounterMetricFamily(f"{PREFIX}queue_messages_published", said, value=routed)
+    said = "Of all clients of this node"
+    consumers = reading.clients.consumers.total()
+    yield GaugeMetricFamily(f"{PREFIX}channel_consumers", said, value=consumers)
+    yield GaugeMetricFamily(f"{PREFIX}connection_channels", said, value=reading.channels)
 
 
 def client_families(reading: NodeReading, wants: Wants) -> Iterator[Metric]:

@@ -30,7 +30,7 @@ from warren_broker.cluster.process_facts import (
 )
 from warren_broker.config import AlarmSettings
 from warren_broker.counting.counters import FAMILIES
-from warren_broker.metrics.client_families import client_families, exchange_families
+from warren_broker.metrics.client_families import client_families, client_totals, exchange_families
 from warren_broker.metrics.detailed import PREFIX, chosen, wanted
 from warren_broker.metrics.node_families import families_of, node_families
 from warren_broker.metrics.queue_families import Wants, object_families, pieces, total_families
@@ -223,7 +223,9 @@ class Readings(Collector):
         yield from self._transfers()
         yield from self._counters()
         yield from object_families(reading, wants) if self._per_object else total_families(reading)
-        if self._per_object:
+        if not self._per_object:
+            yield from client_totals(reading)
+        else:
             yield from client_families(reading, wants)
             yield from exchange_families(reading, wants)
         yield from self._raft(wants)

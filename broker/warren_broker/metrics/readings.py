@@ -15,7 +15,7 @@ from warren_broker.cluster.connections import DescribedClient
 from warren_broker.cluster.led_queues import NO_COUNTS, MemberCounts, in_slices, visit_groups
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.counting.counters import QUEUE_TYPES, Labels
-from warren_broker.counting.message_stats import PUBLISH_IN
+from warren_broker.counting.message_stats import PUBLISH_IN, VHOST_COUNTED
 from warren_broker.transfers.shovel.supervisor import Supervisor
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.metadata.runtime_parameters import cluster_name
@@ -182,6 +182,7 @@ class NodeReading:
     counted to vhosts  of a scrape per object, else empty; shown: connections with their channels;
                published: vhost, exchange, messages of clients of this node; exchanges: vhost,
                name, type, number of bindings
+    used       what clients have done since the start: sums of `message_stats.VHOST_COUNTED`
     now_ms, times  since the epoch, of the reading, and of the entries in `QueueWork.oldest`, by
                group and index; 0: not found. The thread of the scrape looks for them
     """
@@ -210,6 +211,7 @@ class NodeReading:
     published: list[tuple[str, str, int]] = field(default_factory=list)
     exchanges: list[tuple[str, str, str, int]] = field(default_factory=list)
     vhosts: list[str] = field(default_factory=list)
+    used: list[int] = field(default_factory=lambda: [0] * len(VHOST_COUNTED))
     now_ms: int = 0
     times: dict[tuple[int, int], int] = field(default_factory=dict)
     counted: list[CountedQueue] = field(default_factory=list)
@@ -291,6 +293,8 @@ class Gathering:
         scopes = self._broker.definitions.state.scopes if self._per_object else {}
         names = [(vhost, name) for vhost, scope in scopes.items() for name in scope.exchanges]
         reading.vhosts += scopes
+        rows = self._broker.cluster.queue_counts.vhosts.values()
+        reading.used = [sum(column) for column in zip(reading.used, *rows, strict=True)]
         reading.published += [
             (*key, row[PUBLISH_IN])
             for key, row in self._broker.cluster.queue_counts.exchanges.items()

@@ -17,9 +17,9 @@ from warren_broker.cluster.connections import ClientGauges
 from warren_broker.cluster.led_queues import NO_COUNTS, MemberCounts
 from warren_broker.config import AlarmSettings
 from warren_broker.counting.counters import Counters
-from warren_broker.counting.message_stats import COUNTED, MessageCounts
+from warren_broker.counting.message_stats import COUNTED, VHOST_COUNTED, MessageCounts
 from warren_broker.metrics import exposition
-from warren_broker.metrics.client_families import DELIVERIES
+from warren_broker.metrics.client_families import DELIVERIES, TOTALS
 from warren_broker.metrics.node_families import RAFT, histogram
 from warren_broker.metrics.readings import (
     BrokerReading,
@@ -290,6 +290,20 @@ def test_sums_of_queues_and_their_highest_age() -> None:
     assert value(found, "warren_reader_lag_seconds") == 90
     assert value(found, "warren_reader_silent_seconds") == 4
     assert not any("queue" in dict(labels) for _, labels in found)
+
+
+def test_what_clients_have_done_is_summed_up() -> None:
+    used = list(range(100, 100 + len(VHOST_COUNTED)))
+    counters = reading().counters | {("global_messages_routed", ("amqp10",)): 77}
+    clients = ClientTotals()
+    clients.consumers.update(amqp091=3, amqp10=4)
+    found = shown(reading(used=used, counters=counters, clients=clients, channels=6))
+    for name, key in TOTALS.items():
+        expected = used[VHOST_COUNTED.index(key)]
+        assert value(found, f"rabbitmq_{name}_total") == expected, name
+    assert value(found, "rabbitmq_queue_messages_published_total") == 77
+    assert value(found, "rabbitmq_channel_consumers") == 7
+    assert value(found, "rabbitmq_connection_channels") == 6
 
 
 def test_connections_and_channels_have_rabbitmq_s_names() -> None:
