@@ -42,7 +42,7 @@ class BrowsePlace(msgspec.Struct, frozen=True, array_like=True):
     state  in STATES
     name   of the relay or reader that has it, else ""
     at     its place in the order of its state, the ordinal of the message last:
-           ready    part of `Order.parts`, chunk or leaf, row in a leaf, log index
+           ready    part of `Order.parts`, place in it of `Order.runs_after`, log index
            held     order of the consumer (of a relay: 0), msg_id (number) less ordinal
            delayed  0 to be ready now, 1 waiting; ready_ms, log index
            claimed  0 claim, 1 part of a divided one; its number, or place; place of the run
@@ -59,7 +59,7 @@ class BrowsePlace(msgspec.Struct, frozen=True, array_like=True):
         return 0 <= self.state < len(STATES) and len(self.at) == _KEY_PARTS[self.state]
 
 
-_KEY_PARTS: Final = (5, 3, 4, 4, 3)
+_KEY_PARTS: Final = (6, 3, 4, 4, 3)
 _START: Final = (-1, -1, -1)
 Found: TypeAlias = tuple[str, Key, ViewRow]
 """(name, key without the ordinal, row); see `BrowsePlace`."""
@@ -152,7 +152,7 @@ def page_of(
     after  None: from the beginning
     count  of messages, at most
     own    False: the place was given by another member, or before this one was restored: chunks
-           have other numbers here, and of what came back messages may be met twice
+           have other numbers here
     """
     holders = HolderNames()
     rows: list[ViewRow] = []
@@ -196,17 +196,16 @@ def _annotations(state: QueueState, rows: list[ViewRow]) -> tuple[tuple[int, int
 def _ready(
     state: QueueState, names: Names, after: BrowsePlace | None, own: bool
 ) -> Iterator[Found]:
-    at = (1 << 62, *_START, -1) if after is None else after.at
+    at = (1 << 62, *_START, -1, -1) if after is None else after.at
     for part in state.order.parts():
         if part > at[0]:
             continue
         seek = at[1:] if part == at[0] else None
-        for chunk, place, (index, first, last, failed, acquired) in state.order.runs_after(
-            part, seek, own
-        ):
+        for place, run in state.order.runs_after(part, seek, own):
+            index, first, last, failed, acquired = run
             acquired &= COUNT_MASK
             row = (0, -1, index, first, last, failed, acquired, 0, 0, 0)
-            yield "", (part, chunk, place, index), row
+            yield "", (part, *place, index), row
 
 
 def _held(state: QueueState, names: Names, after: BrowsePlace | None, own: bool) -> Iterator[Found]:

@@ -211,7 +211,9 @@ def test_requests_that_are_refused(world: World) -> None:
         with pytest.raises(errors.InvalidArgument) as refused:
             world.page(**asked)
         assert text in refused.value.detail
-    beyond = browse.encode_after(7, browse.BrowsePlace(0, "", (64, 1 << 60, 5, 1 << 61, 1 << 30)))
+    beyond = browse.encode_after(
+        7, browse.BrowsePlace(0, "", (64, 1 << 60, 9, 5, 1 << 61, 1 << 30))
+    )
     assert len(world.page(after=beyond).messages) == 12, "what came back is before the lanes"
     beyond = browse.encode_after(7, browse.BrowsePlace(4, "", (1 << 60, 1, 1)))
     assert world.page(after=beyond) == BrowsedPage((), "", 0, True)

@@ -77,10 +77,8 @@ def test_pages_of_a_grown_log(seed: int) -> None:
     while place is not None:
         members = members[1], members[0]
         more, place = look(members[0], place, 3, own=False)
-        if not set(more) - set(found):  # only what came back is met twice; one member continues
-            break
         found += more
-    assert place is not None or set(found) == set(every)
+    assert found == every
     assert snapshot(queue.state) == before == snapshot(other)
 
 
@@ -125,7 +123,7 @@ def test_any_place_that_a_client_names() -> None:
         before, every = snapshot(state), set(whole(state))
         for _ in range(60):
             number = random.randrange(5)
-            key = tuple(random.choice(numbers) for _ in range((5, 3, 4, 4, 3)[number]))
+            key = tuple(random.choice(numbers) for _ in range((6, 3, 4, 4, 3)[number]))
             place = BrowsePlace(number, random.choice(("", "r", "x", "no")), key)
             assert place.is_one
             found, _ = look(state, place, 1_000, own=random.random() < 0.5)
@@ -203,8 +201,8 @@ def test_a_page_of_ten_million_messages(reads: list[int]) -> None:
     state.order.returned.move_from(Leaves(rows))
     state.order.returned_count = count
     for name, middle in (
-        ("ready", BrowsePlace(0, "", (64, 9_000, 0, 9_000 * 500, 0))),
-        ("ready", BrowsePlace(0, "", (8, 5_000 << 40, 0, 1024 * 5_000, 0))),
+        ("ready", BrowsePlace(0, "", (64, 9_000, 9_000, 0, 9_000 * 500, 0))),
+        ("ready", BrowsePlace(0, "", (8, 5_000 << 40, 0, 0, 1024 * 5_000, 0))),
         ("delayed", BrowsePlace(2, "", (1, 5_000_000, 5_000_000, 0))),
         ("dead", BrowsePlace(4, "", (5_000_000, 5_000_000, 0))),
     ):

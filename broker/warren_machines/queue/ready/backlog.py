@@ -369,7 +369,7 @@ class Backlog:
         own  False: the number is another member's, and the chunk is found by the page of the log
         """
         if not own:
-            number = self._number_at(index >> PAGE_BITS)
+            number = self._number_at(index, ordinal)
         for chunk in self._from(number):
             rows = chunk.read()
             if chunk.number != number:
@@ -381,15 +381,22 @@ class Backlog:
                     first = max(first, ordinal + 1) if at == index else first
                     yield number, (at, first, last)
 
-    def _number_at(self, page: int) -> int:
-        """Return the number of the first chunk of a page; else of the first one after it."""
-        later = _BEYOND
+    def _number_at(self, index: int, ordinal: int) -> int:
+        """Return the number of the chunk that has a message.
+
+        Else of the first one of its page; else of the first one after that.
+        """
+        page, same, later = index >> PAGE_BITS, _BEYOND, _BEYOND
         for chunk in self._from(-1):
             if chunk.page == page:
-                return chunk.number
-            if later == _BEYOND and chunk.page > page:
-                later = chunk.number
-        return later
+                if any(
+                    at == index and first <= ordinal <= last for at, first, last in chunk.read()
+                ):
+                    return chunk.number
+                same = min(same, chunk.number)
+            elif chunk.page > page:
+                later = min(later, chunk.number)
+        return same if same < _BEYOND else later
 
     # ------------------------------------------------------------ as a whole
 

@@ -320,21 +320,20 @@ class Order:
 
     def runs_after(
         self, part: int, seek: tuple[int, ...] | None, own: bool
-    ) -> Iterator[tuple[int, int, Run]]:
-        """Yield (chunk or leaf, row in a leaf, run) of a part, those behind a place.
+    ) -> Iterator[tuple[tuple[int, int, int], Run]]:
+        """Yield (chunk, 0, 0) or (leaf, its place, row) and the runs of a part behind a message.
 
-        seek  chunk or leaf, row, log index, ordinal; None: all
+        seek  such a place, log index, ordinal; None: all
         own   whether chunks and leaves have these numbers here
         """
-        number, row, index, ordinal = seek or (-1, 0, -1, -1)
+        number, leaf, row, index, ordinal = seek or (-1, 0, 0, -1, -1)
         if part == _RETURNED or part % 2:
-            if not own:
-                number, row, index = -1, 0, -1
-            yield from self._part_returned(part).runs_after(number, row, index, ordinal)
+            place = (number, leaf, row)
+            yield from self._part_returned(part).runs_after(place, index, ordinal, own)
         else:
             backlog = self.lanes[part // 2]
             for chunk, run in backlog.runs_after(number, index, ordinal, own or seek is None):
-                yield chunk, 0, (*run, 0, 0)
+                yield (chunk, 0, 0), (*run, 0, 0)
 
     def all_returned(self) -> Iterator[Run]:
         """Yield the runs of `returned` and `back`, marked, in the order of their leaving."""

@@ -15,6 +15,8 @@ from warren_machines.queue.ready.ranges import Run
 
 PassedRow: TypeAlias = tuple[int, list[int]]
 """(place of a leaf, numbers of the filters that `Leaf.passed` has)."""
+NEAR = 16
+"""Leaves around a place in which its message is looked for."""
 _KEY = 0
 """The first column of every row: the order is that of the list."""
 
@@ -175,34 +177,45 @@ class ReturnedRuns(Leaves):
             self.leaves[at].passed = dict.fromkeys(passed, _FROM_FIRST)
 
     def runs_after(
-        self, number: int, row: int, index: int, ordinal: int
-    ) -> Iterator[tuple[int, int, Run]]:
-        """Yield numbers of leaves, places in them, and runs behind a message; leaves stay packed.
+        self, place: tuple[int, int, int], index: int, ordinal: int, own: bool
+    ) -> Iterator[tuple[tuple[int, int, int], Run]]:
+        """Yield places, and the runs behind a message; leaves stay packed.
 
         A message that has left meanwhile was the first of all, or what is behind it is in its row.
         Where other rows of its leaf have left, too, or came, some are met twice, or a few not.
+
+        place  number of a leaf, its place, and that of a row in it
+        own    False: the number is another member's; leaves begin at the same runs there, so the
+               place is right but for what has left at the front
         """
-        begin = number - self.gone
-        for at in (begin, begin + 1, begin - 1):
-            found = self._row_of(at, index, ordinal)
-            if found is not None:
-                begin, row = at, found
-                break
+        number, begin, row = place
+        begin = number - self.gone if own else begin
+        found = self._found_near(begin, index, ordinal)
+        if found is not None:
+            begin, row = found
         else:
             row = max(0, row) if begin > 0 else 0
         for at in range(max(0, begin), len(self.leaves)):
             rows = self.leaves[at].read()
-            for place in range(row, len(rows)):
-                run = rows[place][1:]
+            for spot in range(row, len(rows)):
+                run = rows[spot][1:]
                 if run[0] == index and run[1] <= ordinal <= run[2]:
                     run = (index, ordinal + 1, *run[2:])
                 if run[1] <= run[2]:
-                    yield at + self.gone, place, run
+                    yield (at + self.gone, at, spot), run
             row = 0
 
+    def _found_near(self, begin: int, index: int, ordinal: int) -> tuple[int, int] | None:
+        """Return the place of a leaf at most NEAR leaves away with a message, and its row."""
+        last = len(self.leaves) - 1
+        near = range(max(0, begin - NEAR), min(last, begin + NEAR) + 1)
+        for at in sorted(near, key=lambda one: abs(one - begin)):
+            row = self._row_of(at, index, ordinal)
+            if row is not None:
+                return at, row
+        return None
+
     def _row_of(self, at: int, index: int, ordinal: int) -> int | None:
-        if not 0 <= at < len(self.leaves):
-            return None
         rows = enumerate(self.leaves[at].read())
         return next((i for i, r in rows if r[1] == index and r[2] <= ordinal <= r[3]), None)
 
