@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import shutil
 import signal
@@ -181,9 +182,7 @@ def with_pyspark(wanted: str | None) -> None:
     if wanted in (None, version("pyspark")):
         return
     sys.path.append(str(ROOT / "tests" / "connector"))
-    from sparks import venvs
-
-    python = str(venvs.beside(wanted))
+    python = str(importlib.import_module("sparks.venvs").beside(wanted))
     os.environ.update(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python)
     os.execv(python, [python, "-m", "bench", *sys.argv[1:]])
 

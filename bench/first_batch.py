@@ -42,7 +42,7 @@ def first_batches(master: str, rounds: int) -> list[dict[str, Any]]:
                     [*command, master], stdout=subprocess.PIPE, check=True, text=True
                 )
                 found[side].append(json.loads(done.stdout.splitlines()[-1]))
-    results = [
+    results: list[dict[str, Any]] = [
         {
             "first_batch_of": side,
             "cold_s": statistics.median(cold for cold, *_ in runs),

@@ -250,12 +250,15 @@ def _metrics(*, per_object: bool) -> str:
     at = LogPosition(1, 2, 3, 4, 5)
     zero = Histogram(())
     fields = RaftMeasures.__dataclass_fields__
-    kinds = {name: zero if one.type == "Histogram" else 0 for name, one in fields.items()}
+    kinds: dict[str, Any] = {
+        name: zero if one.type == "Histogram" else 0 for name, one in fields.items()
+    }
     measures = RaftMeasures(**{**kinds, "peers": {"connected": 0}})
     broker = BrokerReading(zero, zero, 0, 0, False, "compiled")
     sizes = {"amqp091": [0] * (len(SIZES) + 2)}
-    known = {}, sizes, measures, broker
-    reading = NodeReading("a", "c", 1, *known, 0, 0, (), {}, 0, 0, definitions=at)
+    reading = NodeReading(
+        "a", "c", 1, {}, sizes, measures, broker, 0, 0, (), {}, 0, 0, definitions=at
+    )
     if per_object:
         work = QueueWork(0, (ReaderReading("r", 0, 0, 0),), 0, 0, 0, None)
         reading.queues.append(QueueReading("/", "q", "quorum", at, NO_COUNTS, work))

@@ -161,9 +161,7 @@ def _over_the_command_line(cluster: LocalCluster, name: str, by: dict[str, Brows
     assert RUN.invoke(app, ["browse", "absent", *at]).exit_code == 1
 
 
-def test_a_node_without_a_member(
-    cluster: LocalCluster, admins: list[Admin]
-) -> None:
+def test_a_node_without_a_member(cluster: LocalCluster, admins: list[Admin]) -> None:
     connection, channel, name = declared(cluster, **{"x-quorum-initial-group-size": 1})
     with connection:
         shown = [list(admin.queues.browse(name, states="ready")) for admin in admins]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as GatherTimeout
 from contextlib import contextmanager
@@ -68,7 +68,7 @@ class Metrics:
         self._streams = threading.BoundedSemaphore(STREAMS_MAX)
         self._times: dict[tuple[int, int], int] = {}
 
-    def pieces(self, view: ScrapeView) -> Iterator[bytes]:
+    def pieces(self, view: ScrapeView) -> Generator[bytes, None, None]:
         """Yield the text of the metrics; raises NotReadable. Not to be called on the loop's thread.
 
         The reading of a scrape per object is large, and is held until its client has read all: few
