@@ -28,7 +28,12 @@ def hand_over(node: NodeState, lead: Leadership) -> None:
     to = lead.transfer_to
     if to is None or lead.progress[to].match < node.log.last:
         return
-    member = node.membership.id_of(to)
-    node.messages.append(TimeoutNow(node.group, node.id, to, node.term, member))
+    have_stand(node, to)
     if not node.is_voter and not node.change_under_way:
         become_follower(node, node.term)  # and sends pre-votes until another leader is known
+
+
+def have_stand(node: NodeState, to: NodeId) -> None:
+    """Send TimeoutNow: that voter stands at once, in the next term."""
+    member = node.membership.id_of(to)
+    node.messages.append(TimeoutNow(node.group, node.id, to, node.term, member))

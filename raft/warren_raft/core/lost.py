@@ -8,11 +8,18 @@ again.
 So it asks its leader for the snapshot. What the log holds after the snapshot's last entry
 stays: this member has acknowledged it. A leader that lacks an entry transfers its leadership, and
 then asks its successor.
+
+An entry that is not committed may be on one disk only. 1. a leads, has 24 … 48 on its disk, has
+sent none of them, and crashes.  2. Entry 24 is damaged.  3. a starts, has the longest log, and is
+elected: it can never send 24, nor what follows. So it has another voter stand once a majority lacks
+24: those elect one of them, and 24 is replaced.
 """
 
 from __future__ import annotations
 
 from warren_raft.core import leader_transfer, membership_change
+from warren_raft.core.quorum import majority
+from warren_raft.core.role_state import Leadership
 from warren_raft.core.state import NodeState
 from warren_raft.messages import SnapshotWanted
 from warren_raft.types import Index, Membership, Term
@@ -22,10 +29,12 @@ def report(node: NodeState, index: Index, now_ms: int) -> None:
     """Ask for a snapshot because no reachable member has that entry; repeated until one has."""
     node.now_ms = now_ms
     log = node.log
+    lead = node.leadership
+    if index > log.committed and lead is not None:
+        give_way(node, lead, index)
     if not log.applying < index <= log.committed:
         return  # applied meanwhile, or not committed: another entry may still replace it
     log.lost = index
-    lead = node.leadership
     if lead is None:
         ask(node, index)
     elif lead.transfer_to is None:
@@ -33,6 +42,22 @@ def report(node: NodeState, index: Index, now_ms: int) -> None:
         voters = [v for v in node.others(node.membership.voters) if v not in node.suspected]
         if voters:
             leader_transfer.begin_transfer(node, lead, node.rng.choice(voters))
+
+
+def give_way(node: NodeState, lead: Leadership, index: Index) -> None:
+    """Have a voter stand that lacks that uncommitted entry, if a majority of them lacks it.
+
+    Their logs are shorter, so this member does not vote for them, and is not needed.
+    """
+    lacking = [
+        voter
+        for voter in node.others(node.membership.voters)
+        if voter not in node.suspected
+        and lead.progress[voter].heard
+        and lead.progress[voter].match < index
+    ]
+    if len(lacking) >= majority(len(node.membership.voters)):
+        leader_transfer.have_stand(node, node.rng.choice(lacking))
 
 
 def found(node: NodeState) -> None:

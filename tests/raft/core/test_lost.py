@@ -6,7 +6,7 @@ import pytest
 
 from sim.one import NOW, One, append
 from warren_raft.core.ready import Role
-from warren_raft.messages import AppendReply, SnapshotChunk, SnapshotWanted
+from warren_raft.messages import AppendReply, SnapshotChunk, SnapshotWanted, TimeoutNow
 from warren_raft.types import Membership
 
 THREE = Membership(("a", "b", "c"))
@@ -85,6 +85,21 @@ def test_a_leader_asks_nobody_when_all_others_are_suspected() -> None:
     one.node.entry_lost(1, NOW)
     lead = one.node.leadership
     assert lead is not None and lead.transfer_to in ("d", "e")
+
+
+def test_a_leader_gives_way_when_a_majority_lacks_what_it_cannot_read() -> None:
+    """Uncommitted: no member will ever send it, and nothing after it can be committed."""
+    one = One(1, 1, 1).lead()
+    one.agree("a", 1)
+    one.node.entry_lost(2, NOW)
+    assert not any(isinstance(each, TimeoutNow) for each in one.out()), "c may have it"
+    one.agree("c", 1)
+    one.node.entry_lost(2, NOW)
+    (asked,) = (each for each in one.out() if isinstance(each, TimeoutNow))
+    assert asked.to in ("a", "c") and one.node.role is Role.LEADER
+    one.agree("a", 2)
+    one.node.entry_lost(2, NOW)
+    assert not any(isinstance(each, TimeoutNow) for each in one.out()), "a has it"
 
 
 def test_what_follows_the_snapshot_in_the_log_stays() -> None:
