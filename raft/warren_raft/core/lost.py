@@ -49,14 +49,14 @@ def give_way(node: NodeState, lead: Leadership, index: Index) -> None:
 
     Their logs are shorter, so this member does not vote for them, and is not needed.
     """
-    lacking = [
-        voter
-        for voter in node.others(node.membership.voters)
-        if voter not in node.suspected
-        and lead.progress[voter].heard
-        and lead.progress[voter].match < index
-    ]
-    if len(lacking) >= majority(len(node.membership.voters)):
+    members = node.membership
+    lacking = []
+    for voter in node.others(members.voters):
+        if node.hears(lead, voter, members):
+            progress = lead.progress[voter]
+            if progress.heard and progress.match < index:
+                lacking.append(voter)
+    if len(lacking) >= majority(len(members.voters)):
         leader_transfer.have_stand(node, node.rng.choice(lacking))
 
 
