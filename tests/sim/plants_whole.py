@@ -35,6 +35,7 @@ from warren_machines.queue.commands import OpenClaim, Resume, SinkStage
 from warren_machines.queue.effects import DeadLetter
 from warren_machines.queue.ready import limits
 from warren_machines.queue.ready.block_index import Detail
+from warren_raft.core import lost
 from warren_raft.machine import GroupSpec
 from warren_raft.runtime.group import Group, LinearizableReads
 from warren_raft.runtime.host import Host
@@ -47,6 +48,11 @@ from warren_raft.storage.files import Files
 from warren_raft.storage.group_log import GroupLog
 from warren_raft.storage.wal import Wal
 from warren_raft.types import HardState
+
+
+def a_leader_keeps_what_it_cannot_send() -> list[Replacement]:
+    """A leader with a damaged, uncommitted entry that it alone has leads for good."""
+    return [(lost, "give_way", lambda *_: None)]
 
 
 def wal_answers_before_the_sync() -> list[Replacement]:
@@ -473,6 +479,7 @@ def a_read_does_not_wait_for_its_index() -> list[Replacement]:
 
 PLANTS = (
     by_name(
+        a_leader_keeps_what_it_cannot_send,
         wal_answers_before_the_sync,
         a_renewal_begins_a_second_call,
         every_second_sync_is_skipped,

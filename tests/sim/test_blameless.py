@@ -29,7 +29,6 @@ BLAMELESS = {
     "a leader of an earlier term that dozes has an empty queue": 100000153,
     "what a claim gave back expires before it comes again": 80022271,
     "one entry publishes, takes and gives back with a delay": 80036356,
-    "a leader alone has uncommitted entries, and one is damaged": 80040711,
 }
 SLOW = {
     "a trip for each message through a window of one": 71000212,
