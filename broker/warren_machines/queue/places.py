@@ -5,6 +5,9 @@ which they are ready, claimed ones by reader and claim, letters in the order of 
 are the orders in which the queue keeps them, so a place in them is found again by bisection: a page
 of a queue of ten million messages costs what the page has. What stays where it is while pages are
 read one after the other is in exactly one of them, whatever comes, leaves or moves meanwhile.
+
+Numbers of chunks and leaves are a member's own: at another member the place of a ready message is
+looked for chunk by chunk, and that of a returned one near by (`ReturnedRuns.runs_after`).
 """
 
 from __future__ import annotations
