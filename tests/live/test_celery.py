@@ -86,6 +86,13 @@ def high_before_low(celery, busy_s):
         celery.note.apply_async((f"low{i} {busy_s}",), priority=1)
     for i in range(4):
         celery.note.apply_async((f"high{i} {busy_s}",), priority=9)
+    # Sent is not yet queued, and one may be with the worker already.
+    with celery.app.connection_for_read() as connection:
+        name = celery.app.conf.task_default_queue
+        while connection.default_channel.queue_declare(name, passive=True).message_count < 7:
+            if time.monotonic() > over:
+                break
+            time.sleep(0.01)
     if time.monotonic() > over:
         raise TooSlow("the worker had not to wait for all of them")
     busy.get(timeout=RESULT_S)
