@@ -30,6 +30,7 @@ from bench.report import keep
 from bench.rounds import Plan
 from bench.singles import singles
 from bench.socket_sends import socket_sends
+from bench.start import start
 
 LOAD_NAMES = {"loads": [each.name for each in LOADS], "nats": [name for name, _ in NATS_LOADS]}
 """Part → the names that `--load` takes for it."""
@@ -43,6 +44,7 @@ BROKER_PARTS = (
     "groups",
     "commands",
     "clients",
+    "start",
     "restart",
     "memory",
     "hostile",
@@ -204,6 +206,7 @@ def main() -> int:
         "groups": lambda: groups(plan),
         "commands": lambda: commands(plan),
         "clients": lambda: clients(plan),
+        "start": lambda: start(plan),
         "restart": lambda: backlog.restart(plan),
         "memory": lambda: backlog.memory(plan),
         "hostile": lambda: hostile(plan),

@@ -67,8 +67,9 @@ class Warren:
 
     tls = False
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: int = NODES) -> None:
         self.name = "Warren"
+        self._count = nodes
         self.directory: Path = PLACE / "cluster"
         self.cluster: LocalCluster | None = None
 
@@ -79,7 +80,7 @@ class Warren:
     def __enter__(self) -> Warren:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.cluster = LocalCluster(
-            nodes=NODES, directory=self.directory, settings=self._settings()
+            nodes=self._count, directory=self.directory, settings=self._settings()
         )
         self.cluster.start()
         return self
@@ -95,7 +96,7 @@ class Warren:
         return self._running().hosts
 
     def pids(self) -> list[int]:
-        return [self._running().pid(i) for i in range(NODES)]
+        return [self._running().pid(i) for i in range(self._count)]
 
     def connect(self) -> Connection:
         """Open a connection to the cluster."""
