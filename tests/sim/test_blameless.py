@@ -29,6 +29,7 @@ BLAMELESS = {
     "a leader of an earlier term that dozes has an empty queue": 100000153,
     "what a claim gave back expires before it comes again": 80022271,
     "one entry publishes, takes and gives back with a delay": 80036356,
+    "an older driver publishes two batches before the newest comes": 80042184,
 }
 SLOW = {
     "a trip for each message through a window of one": 71000212,
