@@ -40,6 +40,7 @@ OTHER_VARIABLES = {
     "WARREN_KERNEL": "which of the two kernels runs: compiled, interpreted (warren_wire.kernel)",
     "WARREN_WHEEL_KERNEL": "none: a wheel without the compiled kernel is built (setup.py)",
     "WARREN_URI": "where the command line connects to (warren.cli)",
+    "WARREN_CONTEXTS": "the file of `warren context` (warren.cli)",
     "WARREN_MIGRATE_FROM": "the RabbitMQ that `warren migrate` takes messages from (warren.cli)",
     "WARREN_FUZZ_BLOCKS": "number of blocks for the block fuzzer (tests)",
     "WARREN_FUZZ_TWIN": "`always`: the fuzzer compares both kernels on each input (tests)",

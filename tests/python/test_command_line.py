@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from typing import Annotated
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 
 from warren.cli import output
 from warren.cli.app import app
-from warren.cli.command_line import ordered
+from warren.cli.command_line import FORMATS, READS, ordered
 from warren.cli.requests import NEEDED, every_column, parameters_of
 from warren_wire import VERSION
 from warren_wire.admin.requests import AdminRequest, seen, summary_of
@@ -34,6 +36,8 @@ ROOT = typer.main.get_command(app)
         ("publish q --uri x", "publish q --uri x"),
         ("--bogus queues list", "--bogus queues list"),
         ("queues bogus --json", "queues bogus --json"),
+        ("--context prod --csv queues list", "queues list --context prod --csv"),
+        ("--context=prod queues --jsonl list", "queues list --context=prod --jsonl"),
     ],
 )
 def test_options_may_stand_before_the_command_or_behind_it(given: str, parsed: str) -> None:
@@ -100,6 +104,60 @@ def test_a_title_is_the_name_in_json(
     monkeypatch.setattr(output, "_OUT", Console(force_terminal=False, width=80))
     output.listing(found, False, {"queue": "name", "ready": "messages_ready"})
     assert capsys.readouterr().out.splitlines()[0].split() == ["name", "messages_ready"]
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command, with the words that call it."""
+    for name, one in group.commands.items():
+        if hasattr(one, "commands"):
+            yield from commands(one, (*path, name))
+        else:
+            yield (*path, name), one
+
+
+def test_every_list_is_there_for_programs() -> None:
+    without = {
+        path
+        for path, one in commands(ROOT)
+        if path[-1] in READS and not any(tuple(each.opts) == FORMATS for each in one.params)
+    }
+    assert without == {("definitions", "export"), ("users", "authenticate")}
+
+
+@pytest.mark.parametrize(
+    ("shape", "printed"),
+    [
+        ("--csv", 'name,size,tags\na,1,"[""x"", ""y""]"\n"b,",,\n'),
+        ("--jsonl", '{"name": "a", "size": 1, "tags": ["x", "y"]}\n{"name": "b,"}\n'),
+        ("--json", '[\n  {\n    "name": "a",'),
+    ],
+)
+def test_values_for_programs(
+    shape: str, printed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "wanted_format", lambda: shape)
+    output.as_json([{"name": "a", "size": 1, "tags": ["x", "y"]}, {"name": "b,"}])
+    assert capsys.readouterr().out.startswith(printed)
+
+
+def test_a_shell_completes_commands_and_contexts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WARREN_CONTEXTS", str(tmp_path / "contexts.json"))
+    CliRunner().invoke(app, ["context", "add", "prod", "amqp://one/"])
+
+    def completed(*words: str) -> list[str]:
+        asked = {
+            "_WARREN_COMPLETE": "complete_bash",
+            "COMP_WORDS": " ".join(("warren", *words)),
+            "COMP_CWORD": str(len(words)),
+        }
+        return CliRunner().invoke(app, [], env=asked, prog_name="warren").stdout.split()
+
+    assert completed("excha") == ["exchanges"]
+    assert "list" in completed("exchanges", "l")
+    assert completed("context", "use", "p") == ["prod"]
+    assert completed("queues", "list", "--context", "p") == ["prod"]
 
 
 class Thing(msgspec.Struct, frozen=True):

@@ -36,7 +36,11 @@ class ExchangeInfo(msgspec.Struct, frozen=True):
 
 
 class DeclareExchangeRequest(AdminRequest[None], frozen=True, rename=_NAMED | {"kind": "type"}):
-    """Declare an exchange; 409 when it exists with other settings. Answer: Put."""
+    """Declare an exchange; 409 when it exists with other settings. Answer: Put.
+
+    kind       direct, fanout, topic, headers or another type that the node knows
+    arguments  `alternate-exchange` and the type's own
+    """
 
     ROUTES: ClassVar = (route("PUT /exchanges/:exchange", http="/exchanges/:vhost/:exchange"),)
     name: str
@@ -130,7 +134,10 @@ class UnbindRequest(AdminRequest[None], frozen=True, rename={"segment": "binding
 
 
 class ListBindingsRequest(AdminRequest[list[dict[str, Any]]], frozen=True, rename=_QUERY):
-    """Return the bindings that match; None: any. Answer: Listed (BindingInfo)."""
+    """Return the bindings that match. Answer: Listed (BindingInfo).
+
+    source, queue, exchange, routing_key  only those with it; None: any
+    """
 
     ROUTES: ClassVar = (route("GET /bindings"),)
     source: Text | None = None

@@ -11,8 +11,10 @@ from warren.cli.backups import backup
 from warren.cli.browse import browse
 from warren.cli.claims import claims
 from warren.cli.command_line import CommandLine
-from warren.cli.connections import connections
+from warren.cli.connections import channels, connections, consumers
+from warren.cli.context import context
 from warren.cli.definitions import definitions
+from warren.cli.exchanges import bindings, exchanges
 from warren.cli.limits import limits
 from warren.cli.local_cluster import cluster
 from warren.cli.members import queues
@@ -33,15 +35,19 @@ app = typer.Typer(
     name="warren",
     cls=CommandLine,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Manage a Warren cluster (queues, nodes, claims), or start a local one.",
 )
 GROUPS = {
+    "context": context,
     "cluster": cluster,
     "queues": queues,
     "nodes": nodes,
+    "exchanges": exchanges,
+    "bindings": bindings,
     "connections": connections,
+    "channels": channels,
+    "consumers": consumers,
     "claims": claims,
     "sinks": sinks,
     "relays": relays,

@@ -7,11 +7,11 @@ import json as json_codec
 import shlex
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from warren.admin import Admin
 from warren.cli import output
+from warren.cli.command_line import JSONL, wanted_format
 from warren.cli.target import Json, Queue, Uri, connect
 from warren.errors import UsageError
 from warren_wire.admin.browse import BODY_SHOWN_BYTES, BODY_SHOWN_MAX, BrowsedMessage, BrowseRequest
@@ -34,7 +34,6 @@ def browse(
     after: Annotated[str, typer.Option("--from", help="the place that an earlier call named")] = "",
     limit: Annotated[int, typer.Option(help="messages at most; 0: all")] = 20,
     body_bytes: Annotated[int, typer.Option(help=_TEXTS["body_bytes"])] = BODY_SHOWN_BYTES,
-    jsonl: Annotated[bool, typer.Option("--jsonl", help="a JSON document per line")] = False,
     as_hex: Annotated[bool, typer.Option("--hex", help="the bodies as hexadecimal bytes")] = False,
     as_publish: Annotated[
         bool, typer.Option("--as-publish", help="a line of shell that publishes each again")
@@ -66,14 +65,14 @@ def browse(
             for one in page.messages:
                 if as_publish:
                     print(published_again(one))
-                elif jsonl:
-                    print(msgspec.json.encode(one).decode())
+                elif json and wanted_format() == JSONL:
+                    output.as_json(one)
                 elif as_hex:
                     output.say(f"{one.index}.{one.ordinal} {one.state} {one.body_bytes} bytes")
                     output.say(hex_lines(body_of(one)))
                 else:
                     found.append(one)
-    if not (as_publish or jsonl or as_hex):
+    if not (as_publish or as_hex):
         output.listing(found, json, columns_of(BrowsedMessage))
     if behind:
         output.note(f"{shown:,} shown; there may be more: --from {behind}")

@@ -17,9 +17,16 @@ READS: Final = frozenset(
 )
 """Names of commands that change nothing in a cluster."""
 URI: Final = "--uri"
+CONTEXT: Final = "--context"
+"""Another spelling of URI, for a name of `warren context`."""
 JSON: Final = "--json"
+JSONL: Final = "--jsonl"
+CSV: Final = "--csv"
+FORMATS: Final = (JSON, JSONL, CSV)
+"""What a command prints instead of a table: spellings of one option, told apart here."""
 WAIT: Final = "--wait"
 _WAITS_NOT: ContextVar[bool] = ContextVar("_WAITS_NOT", default=False)
+_FORMAT: ContextVar[str] = ContextVar("_FORMAT", default=JSON)
 
 
 class Ordered(NamedTuple):
@@ -37,11 +44,12 @@ class CommandLine(TyperGroup):
         found = ordered(self, args)
         reads = bool(found.command) and found.command[-1] in READS
         _WAITS_NOT.set(reads and WAIT not in found.arguments[:1])
+        _FORMAT.set(([JSON] + [one for one in found.arguments if one in FORMATS])[-1])
         return super().parse_args(ctx, found.arguments)
 
 
 def ordered(root: Any, given: Iterable[str]) -> Ordered:
-    """Return arguments with `--uri` and `--json` behind the command's words.
+    """Return arguments with `--uri` and the format behind the command's words.
 
     `--wait` of a command of READS is put before the words: it is the root's there, and an option
     of some of the others.
@@ -51,10 +59,10 @@ def ordered(root: Any, given: Iterable[str]) -> Ordered:
     at, path = root, list[str]()
     while words and hasattr(at, "commands"):
         word = words[0]
-        if word == URI and len(words) > 1:
+        if word in (URI, CONTEXT) and len(words) > 1:
             moved += words[:2]
             del words[:2]
-        elif word == JSON or word.startswith(f"{URI}="):
+        elif word in FORMATS or word.startswith((f"{URI}=", f"{CONTEXT}=")):
             moved.append(words.pop(0))
         elif word == WAIT:
             first = [words.pop(0)]
@@ -76,3 +84,8 @@ def ordered(root: Any, given: Iterable[str]) -> Ordered:
 def waits_not() -> bool:
     """Return whether the command that runs is not to wait for a node: it only reads."""
     return _WAITS_NOT.get()
+
+
+def wanted_format() -> str:
+    """Return which of FORMATS the command that runs prints, if it is not to print a table."""
+    return _FORMAT.get()

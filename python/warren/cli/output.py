@@ -1,8 +1,10 @@
-"""Tables or JSON on standard output."""
+"""Tables, JSON or CSV on standard output."""
 
 from __future__ import annotations
 
+import csv
 import json as json_codec
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from operator import attrgetter
@@ -14,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from warren.cli import streams
+from warren.cli.command_line import CSV, JSON, wanted_format
 
 Column: TypeAlias = str | Callable[[Any], Any]
 """What a column shows of each: an attribute, or what is made of it."""
@@ -26,15 +29,40 @@ ERRORS = Console(stderr=True)
 
 
 def as_json(value: Any) -> None:
-    """Print one JSON document; only with JSON's own escapes where the terminal is not of UTF-8."""
-    plain = not streams.speaks_unicode()
-    print(json_codec.dumps(value, default=_plain, indent=2, ensure_ascii=plain))
+    """Print what a program reads: one JSON document, or of each value a line or a row of CSV.
+
+    Only with JSON's own escapes where the terminal is not of UTF-8.
+    """
+    shape, ascii_only = wanted_format(), not streams.speaks_unicode()
+    each = value if isinstance(value, list | tuple) else (value,)
+    if shape == CSV:
+        _as_csv([json_codec.loads(json_codec.dumps(one, default=_plain)) for one in each])
+        return
+    indent = 2 if shape == JSON else None
+    for one in (value,) if shape == JSON else each:
+        print(json_codec.dumps(one, default=_plain, indent=indent, ensure_ascii=ascii_only))
+
+
+def _as_csv(found: Sequence[Any]) -> None:
+    """Print rows below the names of all their fields; what is no text or number is JSON."""
+    rows = [one if isinstance(one, dict) else {"value": one} for one in found]
+    names = dict.fromkeys(name for row in rows for name in row)
+    if names:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_csv_cell(row.get(name)) for name in names] for row in rows)
+
+
+def _csv_cell(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    return json_codec.dumps(value, ensure_ascii=False)
 
 
 def listing(
     found: Sequence[Any], json: bool, columns: Mapping[str, Column] | Sequence[str]
 ) -> None:
-    """Print one JSON document, or a table with a row for each of them.
+    """Print what a program reads, or a table with a row for each of them.
 
     columns  by title, the most important first; a sequence: attributes that are their columns'
              titles. An attribute's title is its name in JSON, too
@@ -69,7 +97,7 @@ def seconds(ms: int) -> str:
 
 
 def one(found: Any, json: bool, show: Callable[[Any], None]) -> None:
-    """Print one JSON document, or what `show` prints."""
+    """Print what a program reads, or what `show` prints."""
     if json:
         as_json(found)
     else:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from msgspec.inspect import BoolType, IntType
+from msgspec.inspect import BoolType, DictType, IntType
 
 from warren.calls import AdminCalls
 from warren.cli import output
-from warren.cli.target import Json, Uri, connect
+from warren.cli.target import Json, Uri, complete_queue, connect
 from warren.errors import UsageError
 from warren_wire.admin.requests import (
     AdminRequest,
@@ -33,6 +33,7 @@ Parameter = tuple[Any, Any]
 NEEDED: Any = inspect.Parameter.empty
 VHOST = Annotated[str, typer.Option("--vhost", "-p", help="the vhost")]
 MAYBE_VHOST = Annotated[str | None, typer.Option("--vhost", "-p", help="of that vhost only")]
+_COMPLETED = {"queue": complete_queue}
 
 
 def parameters_of(kind: Kind, fixed: Mapping[str, Any]) -> dict[str, Parameter]:
@@ -46,16 +47,21 @@ def parameters_of(kind: Kind, fixed: Mapping[str, Any]) -> dict[str, Parameter]:
     found: dict[str, Parameter] = {}
     for key, field in fields.items():
         is_number, is_flag = isinstance(field.wanted, IntType), isinstance(field.wanted, BoolType)
-        taken = bool if is_flag else int if is_number else str
+        taken: Any = bool if is_flag else int if is_number else str
         text = texts.get(key) or f"the {key}'s name"
         if key == "vhost" and names != ["vhost"]:
             found[key] = (VHOST, "/") if field.required else (MAYBE_VHOST, field.default)
         elif field.required:
-            found[key] = Annotated[taken, typer.Argument(help=text)], NEEDED
+            argument = typer.Argument(help=text, autocompletion=_COMPLETED.get(key))
+            found[key] = Annotated[taken, argument], NEEDED
         else:
-            option = typer.Option(f"--{key.replace('_', '-')}", help=texts.get(key))
-            taken = taken | None if field.default is None else taken  # type: ignore[assignment]
-            found[key] = Annotated[taken, option], field.default
+            word, said = key.replace("_", "-"), texts.get(key)
+            if isinstance(field.wanted, DictType):
+                found[key] = json_option(f"--{word}", key, said or "a JSON object")
+                continue
+            named = f"--{word}/--no-{word}" if field.default is True else f"--{word}"
+            taken = taken | None if field.default is None else taken
+            found[key] = Annotated[taken, typer.Option(named, help=said)], field.default
     return found
 
 
@@ -198,8 +204,18 @@ def json_argument(what: str, text: str, *, of_object: bool = False) -> Parameter
 
     what  it is, for texts of errors
     """
+    parsed = _json_parser(what, of_object)
+    return Annotated[str, typer.Argument(help=text, parser=parsed)], NEEDED
 
-    def parsed(given: str) -> Any:
+
+def json_option(named: str, what: str, text: str) -> Parameter:
+    """Return the option that is a JSON object; UsageError. See `json_argument`."""
+    parsed = _json_parser(what, of_object=True)
+    return Annotated[Any, typer.Option(named, help=text, parser=parsed)], "{}"
+
+
+def _json_parser(what: str, of_object: bool) -> Callable[[Any], Any]:
+    def parsed(given: Any) -> Any:
         try:
             value = json_codec.loads(given)
         except ValueError as error:
@@ -208,4 +224,4 @@ def json_argument(what: str, text: str, *, of_object: bool = False) -> Parameter
             raise UsageError(f"the {what} must be a JSON object, as {{…}}; got {given!r}")
         return value
 
-    return Annotated[str, typer.Argument(help=text, parser=parsed)], NEEDED
+    return parsed

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from warren.admin import Admin
 from warren.cli import output
+from warren.cli.passwords import asked_password
 from warren.cli.requests import RequestGroup
 from warren.cli.target import Json, Uri, address_of, connect
 from warren.connection import Connection
@@ -57,7 +57,7 @@ def add(
     uri: Uri = None,
 ) -> None:
     """Add a user; without permissions it may not use any vhost."""
-    given = _password(user, password, twice=not hashed)
+    given = asked_password(user, password, twice=not hashed)
     with connect(uri) as connection:
         admin = Admin(connection)
         if any(each.name == user for each in admin.users.list()):
@@ -72,7 +72,7 @@ def add(
 @users.command()
 def change_password(user: User, password: Password = None, uri: Uri = None) -> None:
     """Change a user's password; open connections stay open."""
-    given = _password(user, password, twice=True)
+    given = asked_password(user, password, twice=True)
     with connect(uri) as connection:
         admin = Admin(connection)
         admin.users.get(user)  # NotFound rather than a new user
@@ -96,7 +96,7 @@ def set_tags(user: User, tags: Tags = None, uri: Uri = None) -> None:
 @users.command()
 def authenticate(user: User, password: Password = None, uri: Uri = None) -> None:
     """Log in as that user from this machine: exit code 1 if that is refused."""
-    given = _password(user, password, twice=False)
+    given = asked_password(user, password, twice=False)
     asked = address_of(uri).with_credentials(user, given)
     with Connection(asked, name="warren users authenticate") as connection:
         try:
@@ -105,18 +105,3 @@ def authenticate(user: User, password: Password = None, uri: Uri = None) -> None
             output.fail(f"user {user} cannot log in: {refused.detail}")
             raise typer.Exit(output.EXIT_REFUSED) from None
     output.say(f"user {user} can log in; tags: {', '.join(tags) or 'none'}")
-
-
-def _password(user: str, given: str | None, *, twice: bool) -> str:
-    """Return the password from the option, the terminal or standard input; raises UsageError."""
-    if given is None and sys.stdin.isatty():
-        given = str(
-            typer.prompt(
-                f"password of {user}", hide_input=True, confirmation_prompt=twice, err=True
-            )
-        )
-    elif given is None:
-        given = sys.stdin.readline().rstrip("\r\n")
-    if not given:
-        raise UsageError("the password is empty; give one")
-    return given
