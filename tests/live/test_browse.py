@@ -87,7 +87,10 @@ def test_every_state_on_every_node_and_nothing_changes(
         reader.open(number, max_messages=2, max_bytes=1 << 20)
         eventually(lambda: admins[0].queues.get(name).messages_dlx == 1, "a letter is kept")
         before = admins[0].queues.get(name)
-        shown = [list(admin.queues.browse(name)) for admin in admins]
+        shown = [
+            [msgspec.structs.replace(one, place="") for one in admin.queues.browse(name)]
+            for admin in admins
+        ]
         assert shown[0] == shown[1] == shown[2]
         by = {one.body: one for one in shown[0]}
         assert len(by) == 12 == len(shown[0])

@@ -235,7 +235,9 @@ class _Browsing:
         self._looked += 1
         if not self._wanted.takes(block, at, born_ms):
             return
-        made = replace(self._standing(row), published_at=born_ms, unreadable=why)
+        behind = encode_after(self._origin, self._place)
+        standing = self._standing(row)
+        made = replace(standing, published_at=born_ms, place=behind, unreadable=why)
         if block is not None:
             annotations = self._annotations.get((row[2], ordinal), {})
             made = _with_content(made, block, at, annotations, self._request.body_bytes)

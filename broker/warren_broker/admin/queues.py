@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from warren_broker.admin.caller import Answer, Asker, counted, made_from
 from warren_broker.broker.declaring import Declared, declare_and_count
 from warren_broker.cluster.client.direct_replies import node_of
 from warren_broker.cluster.client.reads import ReadFailed
-from warren_broker.cluster.messages import SinksAre
+from warren_broker.cluster.messages import NumbersOfQueue, SinksAre
 from warren_broker.cluster.turns import filtered, in_turns
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import QueueRecord
@@ -36,6 +37,7 @@ from warren_wire.admin.queues import (
     left_ms,
 )
 from warren_wire.admin.requests import Listed, MessagesCounted, said_of
+from warren_wire.admin.statistics import QueueStatistics
 from warren_wire.name_patterns import NameMatcher, Pattern
 from warren_wire.queue_values.config import QueueConfig
 from warren_wire.quoting import quoted
@@ -50,7 +52,8 @@ COUNTED = frozenset(said_of(QueueInfo)).intersection(commands.StatReply.__struct
 """Fields of a queue that its machine counts by the same name."""
 
 
-def _info(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> QueueInfo:
+def info_of(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -> QueueInfo:
+    """Return what is shown of a queue; stat: its counts, None: they are not known."""
     config = queue.config
     leader = asker.broker.cluster.leader_of(queue.group)
     fields: dict[str, Any] = {}
@@ -132,7 +135,7 @@ def _declare_queue(asker: Asker, request: requests.DeclareQueueRequest, answer: 
 
     def declared(result: Declared) -> requests.DeclaredQueue:
         known = result.counts if isinstance(result.counts, commands.StatReply) else None
-        info = _info(asker, result.queue, known)
+        info = info_of(asker, result.queue, known)
         if result.created and not info.leader:
             # RabbitMQ's clients compare this answer with later ones; the election is under way.
             info = msgspec.structs.replace(info, leader=result.queue.leader)
@@ -154,10 +157,10 @@ def _get_queue(asker: Asker, request: requests.GetQueueRequest, answer: Answer) 
             # It came by way of the queue's log, behind what this node had sent, and says no time.
             asker.broker.reading.counts(queue.group, asker.guard(lambda read: timed(stat, read)))
         else:
-            answer(_info(asker, queue, stat))
+            answer(info_of(asker, queue, stat))
 
     def timed(stat: commands.StatReply, read: commands.StatReply | ReadFailed) -> None:
-        answer(_info(asker, queue, stat if isinstance(read, ReadFailed) else read))
+        answer(info_of(asker, queue, stat if isinstance(read, ReadFailed) else read))
 
     asker.broker.queue_counts(queue, False, asker.guard(errors.continued(answer, counted)))
 
@@ -189,9 +192,9 @@ def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answ
         if len(queues) > QUEUES_LISTED_MAX:
             answer(_too_many())
         elif request.counts:
-            _count_listed(asker, queues, answer)
+            count_queues(asker, queues, lambda found, _: answer(Listed(tuple(found))))
         else:
-            answer(Listed(tuple(_info(asker, queue, None) for queue in queues)))
+            answer(Listed(tuple(info_of(asker, queue, None) for queue in queues)))
 
     if request.name:
         if not every:
@@ -228,36 +231,51 @@ def _too_many() -> errors.InvalidArgument:
     )
 
 
-def _count_listed(asker: Asker, queues: list[QueueRecord], answer: Answer) -> None:
-    found: dict[str, QueueInfo] = {}
-    done: list[bool] = []
+def count_queues(
+    asker: Asker,
+    queues: Sequence[QueueRecord],
+    done: Callable[[list[QueueInfo], list[QueueStatistics | None]], None],
+) -> None:
+    """Call back with queues and what clients did with each, as the nodes within reach know them.
 
-    def finish() -> None:
-        if not done:
-            done.append(True)
-            patience.cancel()
-            answer(
-                Listed(
-                    tuple(found.get(queue.name) or _info(asker, queue, None) for queue in queues)
-                )
-            )
+    The leaders answer for all of their queues at once. A queue of which none has said anything is
+    asked for by itself; without an answer within LIST_PATIENCE_MS it has no counts.
+    """
+    stats: dict[int, commands.StatReply] = {}
+    statistics: dict[int, QueueStatistics | None] = {}
+    waiting: dict[int, None] = {}
 
-    def counted(queue: QueueRecord, stat: Any) -> None:
-        known = stat if isinstance(stat, commands.StatReply) else None
-        found[queue.name] = _info(asker, queue, known)
-        if len(found) == len(queues):
+    def told(numbers: dict[int, NumbersOfQueue]) -> None:
+        for group, one in numbers.items():
+            statistics[group] = one.statistics
+            if one.stat is not None:
+                stats[group] = one.stat
+                asker.broker.cluster.set_aside.learn(group, one.set_aside)
+        silent = [queue for queue in queues if queue.group not in stats]
+        waiting.update({queue.group: None for queue in silent if not absent(queue)})
+        for group in list(waiting):
+            asker.broker.reading.counts(group, asker.guard(partial(counted, group)))
+        if not waiting:
             finish()
 
-    # 1. A node dies that alone had a queue.  2. A client lists the queues.  3. The list would wait
-    # for that queue's counts as long as for any answer, and then time out as a whole.
-    patience = asker.broker.cluster.loop.call_later(LIST_PATIENCE_MS, finish)
-    if not queues:
-        finish()
-    for queue in queues:
-        if asker.broker.queues.absent(queue):
-            counted(queue, None)
-        else:
-            asker.broker.reading.counts(queue.group, asker.guard(partial(counted, queue)))
+    def counted(group: int, stat: commands.StatReply | ReadFailed) -> None:
+        if isinstance(stat, commands.StatReply):
+            stats[group] = stat
+        if waiting.pop(group, group) is None and not waiting:
+            finish()
+
+    def finish() -> None:
+        # 1. A node dies that alone had a queue.  2. A client lists the queues.  3. The list would
+        # wait for that queue's counts as long as for any answer, and then time out as a whole.
+        patience.cancel()
+        waiting.clear()
+        infos = [info_of(asker, queue, stats.get(queue.group)) for queue in queues]
+        done(infos, [statistics.get(queue.group) for queue in queues])
+
+    absent = asker.broker.queues.absent
+    patience = asker.broker.cluster.loop.call_later(LIST_PATIENCE_MS, asker.guard(finish))
+    groups = tuple([queue.group for queue in queues])
+    asker.broker.connections.numbers(groups, asker.guard(told))
 
 
 def _delete_queue(asker: Asker, request: requests.DeleteQueueRequest, answer: Answer) -> None:

@@ -14,6 +14,7 @@ from warren_broker.cluster.client_sampler import CountedClient
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import NodeTotalsReader
+from warren_broker.cluster.queue_numbers import Column, QueueNumbers
 from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.survey import Answers, Survey
 from warren_wire.admin.connections import (
@@ -75,9 +76,11 @@ class Connections:
     own_totals: NodeTotalsReader
     own_samples: QueueSampler
     clients: dict[int, DescribedClient]
+    own_numbers: QueueNumbers = field(init=False)
     _survey: Survey = field(init=False)
 
     def __post_init__(self) -> None:
+        self.own_numbers = QueueNumbers(self.cluster, self.own_samples)
         self._survey = Survey(self.cluster, messages.AskConnections, messages.ConnectionsAre)
         self.cluster.handlers[messages.AskConnections] = self._on_ask
 
@@ -213,6 +216,36 @@ class Connections:
         others = (False, queue, False, not counted, samples, counted)
         self._ask(messages.AskConnections(0, vhost, "", "", False, "", *others), told)
 
+    def numbers(
+        self, groups: tuple[int, ...], answer: Callable[[dict[int, messages.NumbersOfQueue]], None]
+    ) -> None:
+        """Answer what the nodes within reach know of these queues, by group."""
+
+        def told(answers: Answers) -> None:
+            found = {one.group: one for one in self.own_numbers.of_groups(groups)}
+            for node in sorted(answers):
+                for one in answers[node].queues:
+                    known = found.get(one.group)
+                    found[one.group] = one if known is None else known.plus(one)
+            answer(found)
+
+        self._ask(messages.AskConnections(0, "", "", "", False, "", groups=groups), told)
+
+    def column(self, name: str, answer: Callable[[Column], None]) -> None:
+        """Answer that number of all queues, as the nodes within reach know it."""
+
+        def read(own: Column) -> None:
+            def told(answers: Answers) -> None:
+                found = dict(own)
+                for one in answers.values():
+                    for group, value in one.column.items():
+                        found[group] = found.get(group, 0) + value
+                answer(found)
+
+            self._ask(messages.AskConnections(0, "", "", "", False, "", column=name), told)
+
+        self.own_numbers.column(name, read)
+
     def _statistics_here(
         self, vhost: str, queue: str, samples: bool, counted: str
     ) -> tuple[QueueStatistics, ...]:
@@ -263,6 +296,19 @@ class Connections:
                 self.cluster.host.send(node, messages.encode(counted))
 
             self.own_totals.read(answer)
+            return
+        if message.column:
+
+            def counted(found: Column) -> None:
+                told = messages.ConnectionsAre(message.request, (), column=found)
+                self.cluster.host.send(node, messages.encode(told))
+
+            self.own_numbers.column(message.column, counted)
+            return
+        if message.groups:
+            numbers = self.own_numbers.of_groups(message.groups)
+            shown = messages.ConnectionsAre(message.request, (), queues=numbers)
+            self.cluster.host.send(node, messages.encode(shown))
             return
         if message.statistics or message.counted:
             asked = (message.vhost, message.queue, message.samples, message.counted)

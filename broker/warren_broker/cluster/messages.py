@@ -369,8 +369,9 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     samples    of statistics, or of connections and channels: with these
     counted    "exchanges" or "vhosts": the answer is to have statistics of these instead, of the
                vhost and the name in `queue` ("": of all); "gauges": of the receiver itself
+    groups, column  the answer is to have the numbers of these queues instead, or that number of all
 
-    A node that does not know the last six fields answers the connections.
+    A node that does not know the last eight fields answers the connections.
     """
 
     vhost: str
@@ -384,6 +385,29 @@ class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connection
     statistics: bool = False
     samples: bool = False
     counted: str = ""
+    groups: tuple[int, ...] = ()
+    column: str = ""
+
+
+class NumbersOfQueue(msgspec.Struct, frozen=True, array_like=True):
+    """What a node knows of a queue.
+
+    stat, set_aside  of the node that leads it; None, 0: that one does not
+    statistics       None: it was not used there
+    """
+
+    group: int
+    stat: StatReply | None
+    set_aside: int
+    statistics: QueueStatistics | None
+
+    def plus(self, other: NumbersOfQueue) -> NumbersOfQueue:
+        """Return the sums with what another node knows of the same queue."""
+        led = self if self.stat is not None else other
+        statistics = self.statistics or other.statistics
+        if self.statistics is not None and other.statistics is not None:
+            statistics = self.statistics.plus(other.statistics)
+        return NumbersOfQueue(self.group, led.stat, led.set_aside, statistics)
 
 
 class ConnectionsAre(Numbered, frozen=True, array_like=True, tag="connections_are"):
@@ -398,6 +422,8 @@ class ConnectionsAre(Numbered, frozen=True, array_like=True, tag="connections_ar
     active: tuple[tuple[int, int, int], ...] = ()
     totals: NodeTotals | None = None
     statistics: tuple[QueueStatistics, ...] = ()
+    queues: tuple[NumbersOfQueue, ...] = ()
+    column: dict[int, float] = {}
 
 
 class Join(PeerMessage, frozen=True, array_like=True, tag="join"):

@@ -23,6 +23,7 @@ from warren_broker.counting.message_stats import (
     CountHistory,
     ExchangeKey,
 )
+from warren_machines.metadata.records import QueueRecord
 from warren_raft.runtime.host import UnknownGroup
 from warren_wire.admin.statistics import DEFAULT_EXCHANGE, NodeSamples, QueueStatistics
 
@@ -205,15 +206,32 @@ class QueueSampler:
             wanted = [scope.queues[name].group] if name in scope.queues else []
         else:
             wanted = [group for group in {*rows, *self._history} if group in groups]
-        found = []
-        for group in wanted:
-            queue = groups[group]
-            if queue.vhost == vhost and not queue.store_of:
-                kept = (NodeSamples(*self._history.samples(group)),) if samples else ()
-                counts, rates = rows.get(group, ()), self._history.rates(group)
-                if counts or any(rates) or samples:
-                    found.append(QueueStatistics(queue.name, tuple(counts), rates, kept))
-        return tuple(found)
+        found = [self.of_group(group, samples) for group in wanted if groups[group].vhost == vhost]
+        return tuple([one for one in found if one is not None])
+
+    def of_group(self, group: int, samples: bool = False) -> QueueStatistics | None:
+        """Return what is known of a queue; None: it was not used here, or is not a client's."""
+        queue = self._definitions.state.groups.get(group)
+        if queue is None or queue.store_of:
+            return None
+        counts = self._cluster.queue_counts.rows.get(group, ())
+        rates = self._history.rates(group)
+        if not (counts or any(rates) or samples):
+            return None
+        kept = (NodeSamples(*self._history.samples(group)),) if samples else ()
+        return QueueStatistics(queue.name, tuple(counts), rates, kept)
+
+    def groups(self) -> list[int]:
+        """Return the queues that were used here, or are led here, at the last look."""
+        return list(self._history)
+
+    def rates(self, group: int) -> tuple[float, ...]:
+        """Return a queue's rates, see `CountHistory.rates`."""
+        return self._history.rates(group)
+
+    def queues(self) -> Mapping[int, QueueRecord]:
+        """Return the queues that there are, by group."""
+        return self._definitions.state.groups
 
     def read_exchanges(self, vhost: str, name: str, samples: bool) -> tuple[QueueStatistics, ...]:
         """Return what is known of the exchanges of a vhost that were used; see `read`.

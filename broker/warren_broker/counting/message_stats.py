@@ -19,6 +19,8 @@ COUNTED: Final = (
 )
 """RabbitMQ's names of a queue's counts, in the order of a row."""
 PUBLISH, DELIVER, DELIVER_NO_ACK, GET, GET_NO_ACK, GET_EMPTY, REDELIVER, ACK = range(len(COUNTED))
+HANDED_OUT: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+"""Those of which `deliver_get` is the sum."""
 EXCHANGE_COUNTED: Final = ("publish_in", "publish_out")
 """RabbitMQ's names of an exchange's counts, in the order of a row."""
 PUBLISH_IN, PUBLISH_OUT = range(len(EXCHANGE_COUNTED))

@@ -103,21 +103,28 @@ def paged(items: list[Item], query: Mapping[str, str]) -> Work[Any]:
         return items
     chosen = yield from _named(items, paging)
     first = (paging.page - 1) * paging.page_size
-    if first > len(chosen):
+    shown = chosen[first : first + paging.page_size]
+    return page_of(paging, shown, len(chosen), len(items))
+
+
+def page_of(paging: Paging, shown: list[Item], chosen: int, total: int) -> dict[str, Any]:
+    """Return a page with its numbers; raises HttpRefusal for one beyond the end.
+
+    shown  the items of the page; chosen: how many match, on all pages; total: how many there are
+    """
+    if (paging.page - 1) * paging.page_size > chosen:
         raise HttpRefusal(
             400,
             "page_out_of_range",
-            f"Page out of range, page: {paging.page} page size: {paging.page_size}, "
-            f"len: {len(chosen)}",
+            f"Page out of range, page: {paging.page} page size: {paging.page_size}, len: {chosen}",
         )
-    shown = chosen[first : first + paging.page_size]
     return {
-        "total_count": len(items),
+        "total_count": total,
         "item_count": len(shown),
-        "filtered_count": len(chosen),
+        "filtered_count": chosen,
         "page": paging.page,
         "page_size": paging.page_size,
-        "page_count": (len(chosen) + paging.page_size - 1) // paging.page_size,
+        "page_count": (chosen + paging.page_size - 1) // paging.page_size,
         "items": shown,
     }
 

@@ -10,7 +10,7 @@ from warren_broker.http.calls import HttpCall, in_turns
 from warren_broker.http.connections import consumers_of
 from warren_broker.http.exchanges import bindings_of
 from warren_broker.http.frames import NodeReply
-from warren_broker.http.listing import columns_of, paged, paging_of, sorts_of
+from warren_broker.http.listing import Paging, columns_of, page_of, paged, paging_of
 from warren_broker.http.messages import get_messages
 from warren_broker.http.replies import HttpRefusal, bad_request
 from warren_broker.http.routing_table import answers
@@ -23,6 +23,7 @@ from warren_broker.http.statistics import (
     wants,
     wants_statistics,
 )
+from warren_wire.admin.queue_pages import SORTS, PageQueuesRequest
 from warren_wire.admin.queues import (
     NO_DELIVERY_LIMIT,
     DeleteQueueRequest,
@@ -47,6 +48,8 @@ COUNTS: Final = {
     if said["amqp"] in ("ulong", "uint") and said["http"] != ""
 }
 """Keys of counts, and what the node calls them."""
+OWN: Final = frozenset({"readers", "relays", "next_delayed_at", "last_delayed_at"})
+"""What RabbitMQ does not know of queues: shown of one, and in pages where it is asked for."""
 SAMPLED_QUEUES_MAX: Final = 100
 """Queues of a list or page that are shown with samples: of each a node has up to 17 KB."""
 
@@ -85,6 +88,10 @@ def shown_queue(queue: dict[str, Any], alive: set[str], counts: bool) -> dict[st
     if counts:
         shown |= {key: queue[name] for key, name in COUNTS.items()}
     return shown
+
+
+def _own(queue: dict[str, Any]) -> dict[str, Any]:
+    return {key: queue[key] for key in OWN}
 
 
 def _needs_counts(call: HttpCall) -> bool:
@@ -128,49 +135,69 @@ async def _with_statistics(
 
 @answers("GET /queues", "GET /queues/detailed", "GET /queues/:vhost", pages=True)
 async def _list(call: HttpCall, vhost: str | None = None) -> Any:
-    """List queues; of a page that is sorted by what needs no counts, only its queues are counted.
+    """List queues; the node finds those of a page in an order that it knows.
 
-    Otherwise a page of a hundred would have every leader of ten thousand queues asked.
+    Other lists, and pages in other orders, take every queue's counts from its leader.
     """
     counts, statistics = _needs_counts(call), wants_statistics(call)
     ranges = ranges_of(call.query)
-    few = paging_of(call.query) is not None and BASIC.issuperset(
-        one.split(".")[0] for one in sorts_of(call.query)
-    )
+    paging = paging_of(call.query)
+    having = call.query.get("having", "")
+    if paging is not None and (having or call.query.get("sort", "") in SORTS.union([""])):
+        return await _page(call, vhost, paging, counts, statistics, ranges)
     alive = await call.nodes_alive()
-    counted = counts and not few
     if vhost is None:
-        found = await call.of_vhosts(partial(call.queues, counts=counted))
+        found = await call.of_vhosts(partial(call.queues, counts=counts))
     else:
-        found = await call.queues(vhost, counts=counted)
-    shown = [shown_queue(one, alive, counted) for one in found]
-    if not few and not statistics:
+        found = await call.queues(vhost, counts=counts)
+    shown = [shown_queue(one, alive, counts) for one in found]
+    if not statistics:
         return shown
-    if not few and (paging_of(call.query) is None or not ranges):
+    if paging is None or not ranges:
         return await _with_statistics(call, shown, ranges)
-    if not few:  # sorted by what the statistics give
-        listed = await _with_statistics(call, shown)
-        page = await in_turns(paged(listed, call.query))
-        page["items"] = await _with_statistics(call, page["items"], ranges)
-        return page
-    page = await in_turns(paged(shown, call.query))
-    if counts:
-        page["items"] = await asyncio.gather(*(_counted(call, one, alive) for one in page["items"]))
-    if statistics:
-        page["items"] = await _with_statistics(call, page["items"], ranges)
+    listed = await _with_statistics(call, shown)
+    page = await in_turns(paged(listed, call.query))
+    page["items"] = await _with_statistics(call, page["items"], ranges)
     return page
 
 
-async def _counted(call: HttpCall, shown: dict[str, Any], alive: set[str]) -> dict[str, Any]:
-    found = await call.get(ListQueuesRequest(name=shown["name"]), vhost=shown["vhost"])
-    return shown_queue(found[0], alive, True) if found else shown
+async def _page(
+    call: HttpCall,
+    vhost: str | None,
+    paging: Paging,
+    counts: bool,
+    statistics: bool,
+    ranges: Ranges,
+) -> dict[str, Any]:
+    asked = PageQueuesRequest(
+        page=paging.page,
+        page_size=paging.page_size,
+        name=paging.name,
+        use_regex=paging.use_regex,
+        having=call.query.get("having", ""),
+        sort="" if call.query.get("having") else call.query.get("sort", ""),
+        sort_reverse=call.query.get("sort_reverse") == "true",
+        counts=counts,
+        statistics=statistics and not ranges,
+    )
+    found = await call.get(asked, vhost=vhost)
+    alive = await call.nodes_alive()
+    items = [shown_queue(one, alive, counts) for one in found["items"]]
+    if (columns_of(call.query) or {}).keys() & OWN:
+        items = [item | _own(one) for item, one in zip(items, found["items"], strict=True)]
+    if statistics and ranges:
+        items = await _with_statistics(call, items, ranges)
+    elif statistics:
+        known = zip(items, found["statistics"], strict=True)
+        items = [item | of_queue(one) for item, one in known]
+    return page_of(paging, items, found["filtered_count"], found["total_count"])
 
 
 @answers("GET /queues/:vhost/:queue")
 async def _get(call: HttpCall, vhost: str, name: str) -> dict[str, Any]:
     counts, ranges = _needs_counts(call), ranges_of(call.query)
     found = await call.queue(vhost, name, counts=counts)
-    shown = shown_queue(found, await call.nodes_alive(), counts)
+    shown = shown_queue(found, await call.nodes_alive(), counts) | (_own(found) if counts else {})
     if wants_statistics(call):
         shown = await _sampled(call, shown, ranges)
     if wants(call, "consumer_details"):

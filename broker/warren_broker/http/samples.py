@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from warren_broker.counting.message_stats import COUNTED, LENGTHS, UNKNOWN, sample_width
+from warren_broker.counting.message_stats import (
+    COUNTED,
+    HANDED_OUT,
+    LENGTHS,
+    UNKNOWN,
+    sample_width,
+)
 from warren_broker.http.replies import bad_request
 
 AGE_S_MAX: Final = 366 * 86_400
@@ -90,7 +96,6 @@ def details(rate: float, points: Sequence[Point] | None) -> dict[str, Any]:
 
 # ------------------------------------------------------------------ what nodes have kept
 
-HANDED_OUT: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 SUMS: Final = {"deliver_get": HANDED_OUT}
 """A name that stands for the sum of others."""
 

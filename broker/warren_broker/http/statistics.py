@@ -10,13 +10,14 @@ from warren_broker.counting.message_stats import (
     CHANNEL_COUNTED,
     COUNTED,
     EXCHANGE_COUNTED,
+    HANDED_OUT,
     LENGTHS,
     OCTETS,
     VHOST_COUNTED,
 )
 from warren_broker.http.calls import HttpCall
 from warren_broker.http.listing import columns_of
-from warren_broker.http.samples import HANDED_OUT, SUMS, KeptSamples, Range, Ranges, details
+from warren_broker.http.samples import SUMS, KeptSamples, Range, Ranges, details
 from warren_wire.admin.statistics import GetStatisticsRequest
 
 Answered: TypeAlias = Sequence[Any]

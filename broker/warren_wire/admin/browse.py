@@ -37,6 +37,7 @@ class BrowsedMessage(msgspec.Struct, frozen=True):
     annotations     of AMQP 1.0, the message's and those of consumers that returned it
     body            its first bytes: as text if they are UTF-8, else in Base64
     body_bytes      of all of it
+    place           for `after`: a page with it begins behind this message
     unreadable      why neither properties nor body are here; "": they are
     """
 
@@ -62,6 +63,7 @@ class BrowsedMessage(msgspec.Struct, frozen=True):
     body_bytes: Annotated[int, seen(column=True, amqp="ulong")] = 0
     body: Annotated[str, seen(column=True)] = ""
     encoding: Encoding = "text"
+    place: str = ""
     unreadable: str = ""
 
 

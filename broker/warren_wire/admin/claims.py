@@ -33,14 +33,15 @@ is forgotten.  3. Claims of every other reader of the queue would be numbered ab
 path can say."""
 Rows: TypeAlias = tuple[tuple[int, ...], ...]
 _READER = "/queues/:queue/readers/:reader"
+_READER_OF_VHOST = "/queues/:vhost/:queue/readers/:reader"
 _BATCH = "/sinks/:sink/runs/:run/batches/:batch"
 _BATCH_BYTES_MAX: Final = 4 << 20
 _BATCH_PARTS_MAX: Final = 65_535
 """Bounds of a request with all claims of a batch, of many queues; Proton has no more values."""
 
 
-def _batch_route(shown: str) -> AdminRoute:
-    return route(shown, bytes_max=_BATCH_BYTES_MAX, parts_max=_BATCH_PARTS_MAX)
+def _batch_route(shown: str, **more: Any) -> AdminRoute:
+    return route(shown, bytes_max=_BATCH_BYTES_MAX, parts_max=_BATCH_PARTS_MAX, **more)
 
 
 # ------------------------------------------------------------------ results
@@ -143,7 +144,11 @@ class SettleClaimsRequest(ClaimRequest, frozen=True):
     then none was settled.
     """
 
-    ROUTES: ClassVar = (_batch_route(f"POST {_READER}/settle"),)
+    ROUTES: ClassVar = (
+        _batch_route(
+            f"POST {_READER}/settle", http=f"{_READER_OF_VHOST}/settle", status=200, shows=True
+        ),
+    )
 
 
 class ReleaseClaimRequest(ReaderRequest[int], frozen=True):
@@ -159,7 +164,11 @@ class ReleaseClaimRequest(ReaderRequest[int], frozen=True):
     undecided  give it back although it is not known whether its batch was published
     """
 
-    ROUTES: ClassVar = (route(f"POST {_READER}/release"),)
+    ROUTES: ClassVar = (
+        route(
+            f"POST {_READER}/release", http=f"{_READER_OF_VHOST}/release", status=200, shows=True
+        ),
+    )
     number: Natural
     epoch: Annotated[int, msgspec.Meta(ge=-1, le=INT64_MAX)]
     failed: bool = False

@@ -35,7 +35,9 @@ class ListDelayedRequest(QueueRequest[list[DelayedInfo]], frozen=True):
     name  of a queue, or `amq.delayed.` and the name of an exchange of type x-delayed-message
     """
 
-    ROUTES: ClassVar = (route("GET /queues/:queue/messages/delayed"),)
+    ROUTES: ClassVar = (
+        route("GET /queues/:queue/messages/delayed", http="/queues/:vhost/:queue/messages/delayed"),
+    )
     count: Annotated[int, msgspec.Meta(ge=1, le=DELAYED_LISTED_MAX)] = DELAYED_LISTED_MAX
 
 
@@ -48,8 +50,16 @@ class EndDelayRequest(QueueRequest[int], frozen=True):
     """
 
     ROUTES: ClassVar = (
-        route("DELETE /queues/:queue/messages/delayed/:message", drop=True),
-        route("POST /queues/:queue/messages/delayed/:message/retry", drop=False),
+        route(
+            "DELETE /queues/:queue/messages/delayed/:message",
+            http="/queues/:vhost/:queue/messages/delayed/:message",
+            drop=True,
+        ),
+        route(
+            "POST /queues/:queue/messages/delayed/:message/retry",
+            http="/queues/:vhost/:queue/messages/delayed/:message/retry",
+            drop=False,
+        ),
     )
     count_key: ClassVar[str] = "message_count"
     message: str

@@ -296,7 +296,11 @@ class GetMembersRequest(MembersRequest[QueueMembers], frozen=True):
     Answer: QueueMembers, with role, entries behind, and bytes of a snapshot being sent.
     """
 
-    ROUTES: ClassVar = (route(f"GET {_QUEUE}/status", http=f"{_OF_VHOST}/status"),)
+    ROUTES: ClassVar = (
+        route(
+            f"GET {_QUEUE}/status", http=(f"{_OF_VHOST}/status", "/queues/:vhost/:queue/members")
+        ),
+    )
 
 
 class AddMemberRequest(MembersRequest[MembersChanged], frozen=True):
@@ -366,7 +370,15 @@ class TransferLeadershipRequest(MembersRequest[LeaderMoved], frozen=True):
     node  its name, as the list of nodes shows it
     """
 
-    ROUTES: ClassVar = (route(f"POST {_QUEUE}/leader/transfer", "administrator"),)
+    ROUTES: ClassVar = (
+        route(
+            f"POST {_QUEUE}/leader/transfer",
+            "administrator",
+            http=f"{_OF_VHOST}/leader/transfer",
+            status=200,
+            shows=True,
+        ),
+    )
     node: NodeName
 
 

@@ -275,7 +275,14 @@ class RetryDelayedRequest(QueueRequest[int], frozen=True):
     Answer: MessagesCounted.
     """
 
-    ROUTES: ClassVar = (route("POST /queues/:queue/messages/delayed/retry"),)
+    ROUTES: ClassVar = (
+        route(
+            "POST /queues/:queue/messages/delayed/retry",
+            http="/queues/:vhost/:queue/messages/delayed/retry",
+            status=200,
+            shows=True,
+        ),
+    )
     count_key: ClassVar[str] = "message_count"
 
 
@@ -303,7 +310,14 @@ class ReleaseRelayRequest(QueueRequest[int], frozen=True):
     relay  as `QueueInfo.relays` names it; it may be longer than other names
     """
 
-    ROUTES: ClassVar = (route("POST /queues/:queue/relays/release"),)
+    ROUTES: ClassVar = (
+        route(
+            "POST /queues/:queue/relays/release",
+            http="/queues/:vhost/:queue/relays/release",
+            status=200,
+            shows=True,
+        ),
+    )
     relay: Any = ""
 
     def checked(self) -> Self:
@@ -364,7 +378,7 @@ class ListSinksRequest(QueueRequest[SinksInfo], frozen=True):
     count      of runs
     """
 
-    ROUTES: ClassVar = (route("GET /queues/:queue/sinks"),)
+    ROUTES: ClassVar = (route("GET /queues/:queue/sinks", http="/queues/:vhost/:queue/sinks"),)
     sink: str = ""
     run: str = ""
     count: Annotated[int, msgspec.Meta(ge=1, le=SINKS_LISTED_MAX)] = SINKS_LISTED_MAX
@@ -381,7 +395,14 @@ class ForgetSinkRequest(QueueRequest[ForgottenSink], frozen=True):
     force  drop what is staged; a driver that still publishes it gets StageMissing
     """
 
-    ROUTES: ClassVar = (route("DELETE /queues/:queue/sinks/:sink"),)
+    ROUTES: ClassVar = (
+        route(
+            "DELETE /queues/:queue/sinks/:sink",
+            http="/queues/:vhost/:queue/sinks/:sink",
+            status=200,
+            shows=True,
+        ),
+    )
     sink: str
     run: str = ""
     force: bool = False
