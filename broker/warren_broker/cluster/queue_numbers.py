@@ -101,7 +101,13 @@ class QueueNumbers:
         return tuple(found)
 
     def column(self, name: str, answer: Callable[[Column], None]) -> None:
-        """Answer a number of the queues led here (LED), or of those used here (RATED)."""
+        """Answer a number of the queues led here (LED), or of those used here (RATED).
+
+        One that only a newer node knows is 0 of all.
+        """
+        if name not in LED and name not in RATED:
+            answer({})
+            return
         now_ms = self._now()
         until_ms, known = self._known.get(name, (0, {}))
         if now_ms < until_ms:

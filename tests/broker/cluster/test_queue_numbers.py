@@ -104,3 +104,9 @@ def test_names_are_sorted_after_changes_only() -> None:
     assert names() == ["0", "a", "b", "c"]
     world.numbers.forget(["another"])
     assert names() and queues.looks == 3
+
+
+def test_a_column_of_a_newer_node_is_empty() -> None:
+    world, told = World(turn_ms=1), []
+    world.numbers.column("messages_of_the_future", told.append)
+    assert told == [{}]
