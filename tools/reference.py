@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 import warren
 from pyspark_warren import errors
 from pyspark_warren.options.options import SPECS, options_table
+from tools import http_keys
 from warren.cli.app import app
 from warren_broker.cluster.led_queues import NO_COUNTS
 from warren_broker.config import ENVIRONMENT_PREFIX, AlarmSettings, NodeConfig
@@ -335,6 +336,7 @@ MAKERS: Final[dict[str, Callable[[], str]]] = {
     "conditions": _conditions,
     "commands": _commands,
     "http-paths": _paths,
+    "http-keys": lambda: _table(("keys", "why they are missing"), http_keys.table()),
     "client": _client,
     "management": lambda: _management(answers=False),
     "management-answers": lambda: _management(answers=True),

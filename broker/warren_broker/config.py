@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import (
     BaseModel,
     Field,
+    PrivateAttr,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -509,6 +510,7 @@ class NodeConfig(SettingsTable):
     prometheus: PrometheusSettings = PrometheusSettings()
     management: ManagementSettings = ManagementSettings()
     log: LogSettings = LogSettings()
+    _file: Path | None = PrivateAttr(None)
     raft: Raft = Raft()
     shovels: dict[str, StaticShovel] = Field(
         default_factory=dict, description="static shovels by name"
@@ -602,6 +604,15 @@ class NodeConfig(SettingsTable):
         plain = self.plain_address()
         return (plain[0] if plain is not None else "", AMQPS_PORT)
 
+    def model_post_init(self, context: Any) -> None:
+        """Keep which file it was read from."""
+        self._file = (context or {}).get("file")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The file that it was read from, if any."""
+        return () if self._file is None else (str(self._file.absolute()),)
+
     @model_validator(mode="after")
     def _shovels_can_run(self) -> NodeConfig:
         for name, shovel in self.shovels.items():
@@ -644,7 +655,7 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None) -> Nod
             raise ConfigError(f"{path} is not TOML: {error}") from error
     _override(values, os.environ if environment is None else environment)
     try:
-        return NodeConfig.model_validate(values)
+        return NodeConfig.model_validate(values, context={"file": path})
     except ValidationError as error:
         raise ConfigError(_explain(error, path)) from error
 

@@ -6,7 +6,7 @@ verified by TLS; it is decoded as Python's `ssl` does it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -68,7 +68,12 @@ def login_name(certificate: Mapping[str, Any], login: CertificateLogin) -> str:
         return ",".join(
             str(value) for names in subject for kind, value in names if kind == "commonName"
         )
-    return ",".join("+".join(_attribute(*one) for one in names) for names in reversed(subject))
+    return distinguished_name(subject)
+
+
+def distinguished_name(name: Sequence[Any]) -> str:
+    """Return a subject or an issuer as one text (RFC 4514)."""
+    return ",".join("+".join(_attribute(*one) for one in names) for names in reversed(name))
 
 
 def _attribute(kind: str, value: str) -> str:

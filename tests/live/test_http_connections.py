@@ -121,7 +121,7 @@ def test_channels_are_shown_with_their_consumers(
     assert first["connection_details"]["name"] == one["name"]
     assert (second["confirm"], second["transactional"], second["vhost"]) == (True, False, "/")
     alone = user.get(f"/channels/{quoted(second['name'])}")
-    assert still(alone) == still(second) | {"deliveries": []}
+    assert still(alone) == still(second) | {"deliveries": [], "publishes": []}
     shown = user.get(f"/connections/{quoted(one['name'])}/channels")
     assert list(map(still, shown)) == [still(first), still(second)]
     assert user.get(f"/connections/{quoted(mine['mine 1']['name'])}/channels") == []

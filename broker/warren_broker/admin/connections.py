@@ -12,9 +12,9 @@ from warren_wire.admin import connections as m
 from warren_wire.admin.connections import ConnectionInfo, ConsumerInfo
 from warren_wire.quoting import quoted
 
-CONNECTIONS_LISTED_MAX: Final = 800
+CONNECTIONS_LISTED_MAX: Final = 500
 """Connections, channels or consumers in one answer: Proton's values hold 65,535 parts, each has 33
-to 75. An answer to the HTTP API is not one of Proton's.
+to 120. An answer to the HTTP API is not one of Proton's.
 """
 
 
@@ -46,7 +46,8 @@ def _consumers(asker: Asker, request: m.ListConsumersRequest, answer: Answer) ->
         most, less = CONNECTIONS_LISTED_MAX, "one vhost's or queue's"
         answer(asker.listed(found, most, "consumers", less, parts_only=True))
 
-    asker.broker.connections.consumers(vhost, user, request.queue, asker.guard(listed))
+    asked = vhost, user, request.queue, request.connection
+    asker.broker.connections.consumers(*asked, asker.guard(listed))
 
 
 def _close(asker: Asker, request: m.EndConnectionRequest, answer: Answer) -> None:

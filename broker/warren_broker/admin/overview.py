@@ -81,4 +81,4 @@ def _get(asker: Asker, request: requests.GetTotalsRequest, answer: Answer) -> No
 def _seen(node: NodeTotals, vhosts: dict[str, DefinedTotals]) -> NodeTotals:
     """Return what those without the tag `monitoring` see of a node."""
     led = {vhost: one for vhost, one in node.vhosts.items() if vhost in vhosts}
-    return replace(node, counters={}, vhosts=led, connections=0, channels=0)
+    return replace(node, counters={}, vhosts=led, connections=0, channels=0, about=None)

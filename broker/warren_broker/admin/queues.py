@@ -68,6 +68,7 @@ def info_of(asker: Asker, queue: QueueRecord, stat: commands.StatReply | None) -
             + stat.bytes_unacknowledged
             + stat.bytes_kept
             + stat.message_bytes_dlx,
+            "messages_ready_returned": stat.returned,
             "consumer_count": stat.consumers,
             "by_priority": dict(stat.by_priority),
             "messages_set_aside": asker.broker.cluster.set_aside.count(queue.group),

@@ -9,10 +9,13 @@ from warren_broker.access.requests import ConsumeRequest
 from warren_broker.cluster.client.node_messages import EventExchange
 from warren_wire.amqp091.fields import Field
 
-CLIENT_PROPERTIES = ("product", "version", "platform", "information", "connection_name")
+CLIENT_PROPERTIES = (
+    *("product", "version", "platform", "information", "connection_name", "copyright"),
+)
 """Properties of a client that its events have."""
 TEXT_MAX = 1_000
 """Characters kept of each of them."""
+CAPABILITIES_MAX = 12
 
 
 def said_of_itself(client: Mapping[object, object]) -> dict[str, str]:
@@ -24,6 +27,18 @@ def said_of_itself(client: Mapping[object, object]) -> dict[str, str]:
         if isinstance(value, str):
             said[name] = value[:TEXT_MAX]
     return said
+
+
+def capabilities_of(client: Mapping[object, object]) -> dict[str, bool]:
+    """Return what a client says it understands; at most CAPABILITIES_MAX."""
+    given = client.get("capabilities")
+    given = given.value if isinstance(given, Field) else given
+    found: dict[str, bool] = {}
+    for name, value in given.items() if isinstance(given, Mapping) else ():
+        value = value.value if isinstance(value, Field) else value
+        if isinstance(name, str) and isinstance(value, bool) and len(found) < CAPABILITIES_MAX:
+            found[name[:TEXT_MAX]] = value
+    return found
 
 
 class ConnectionEvents:

@@ -18,6 +18,7 @@ from warren_broker.clients.connection_facts import (
     Spoken,
     connection_info,
     consumer_info,
+    tls_facts,
 )
 from warren_broker.clients.connection_faults import guarded, guarded_call
 from warren_broker.clients.connection_log import ConnectionLog
@@ -63,6 +64,7 @@ class ProtocolClient(ABC):
         self._counts = ClientCounts(broker, PROTOCOLS[protocol])
         self._number = broker.ids.connection()
         self._protocol, self._mechanism = protocol, ""
+        self._tls: dict[str, str] | None = None
         self._connected_ms = broker.cluster.loop.clock.epoch_ms()
         broker.connections.add(self._number, self)
         self._share = broker.publishing.shares.open(self._number, self._routed_all, self.failed)
@@ -196,7 +198,14 @@ class ProtocolClient(ABC):
             (*login, self._mechanism),
             self._connected_ms,
             self._spoken(channels),
+            self._said_of_tls(),
         )
+
+    def _said_of_tls(self) -> dict[str, str]:
+        """Return what is shown of its TLS, which stays the same."""
+        if self._tls is None:
+            self._tls = tls_facts(self._stream)
+        return self._tls
 
     def counted(self) -> ClientCounted | None:
         """See `cluster.client_sampler.CountedClient`."""

@@ -97,7 +97,8 @@ class ClientSampler:
 
     def _with_rates(self, shown: ChannelInfo, samples: bool) -> ChannelInfo:
         rates, kept = _known(self._channels, shown.session, samples)
-        return msgspec.structs.replace(shown, rates=rates, samples=kept)
+        changed_ms = self._channels.changed_ms(shown.session)
+        return msgspec.structs.replace(shown, rates=rates, samples=kept, changed_ms=changed_ms)
 
 
 def _look(history: CountHistory[int], key: int, now: tuple[int, int], row: Row) -> None:

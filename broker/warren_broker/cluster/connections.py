@@ -108,12 +108,17 @@ class Connections:
         self._ask(asked, told)
 
     def consumers(
-        self, vhost: str, user: str, queue: str, answer: Callable[[list[ConsumerInfo]], None]
+        self,
+        vhost: str,
+        user: str,
+        queue: str,
+        connection: str,
+        answer: Callable[[list[ConsumerInfo]], None],
     ) -> None:
         """Answer the consumers on the nodes within reach, by queue, connection, channel and tag.
 
-        They are those of that vhost, user and queue; "": of any. What is on a node the node knows;
-        the active one of several is known where the queue is led.
+        They are those of that vhost, user, queue and connection; "": of any. What is on a node the
+        node knows; the active one of several is known where the queue is led.
         """
 
         def told(answers: Answers) -> None:
@@ -122,6 +127,8 @@ class Connections:
             for node in sorted(answers):
                 active.update(answers[node].active)
                 known += answers[node].consumers
+            if connection:  # a node of an earlier version answers those of all connections
+                known = [one for one in known if one[2].connection == connection]
             keys = {(group, self.cluster.node_of(uplink), one) for group, uplink, one in active}
             found = [self._judged(one, keys) for one in known]
             found.sort(
@@ -132,7 +139,8 @@ class Connections:
             )
             answer(found)
 
-        asked = messages.AskConnections(0, vhost, user, "", False, "", consumers=True, queue=queue)
+        named = (vhost, user, connection, False, "")
+        asked = messages.AskConnections(0, *named, consumers=True, queue=queue)
         self._ask(asked, told)
 
     def _ask(self, asked: messages.AskConnections, told: Callable[[Answers], None]) -> None:
@@ -159,6 +167,7 @@ class Connections:
             if chosen.vhost in ("", known[2].vhost)
             and chosen.user in ("", known[2].user)
             and chosen.queue in ("", known[2].queue)
+            and chosen.name in ("", known[2].connection)
         ]
 
     def _active_here(self, chosen: messages.AskConnections) -> list[tuple[int, int, int]]:

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import platform
+import ssl
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from warren_broker.access.sasl_login import ANONYMOUS, MECHANISMS
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.process_facts import ProcessFacts
 from warren_broker.config import NodeConfig
 from warren_broker.counting.counters import LOGINS, by_protocol
+from warren_broker.settings.http_settings import HttpSsl
 from warren_machines.queue.state import QueueState
 from warren_raft.runtime.host import UnknownGroup
 from warren_raft.runtime.loop import Loop
-from warren_wire.admin.overview import LedTotals, NodeTotals
+from warren_wire import VERSION
+from warren_wire.admin.overview import LedTotals, NodeAbout, NodeTotals
+from warren_wire.certificate_login import EXTERNAL
 
 T = TypeVar("T")
+ALWAYS_SERVED: Final = tuple(
+    f"rabbitmq_{name}"
+    for name in (
+        *("consistent_hash_exchange", "event_exchange", "federation", "federation_management"),
+        *("random_exchange", "recent_history_exchange", "shovel", "shovel_management"),
+    )
+)
+"""RabbitMQ's names of plugins of which every node does the work."""
 SLICE_GROUPS: Final = 200
 """Groups read in one turn of the loop: about a millisecond."""
 
@@ -98,9 +112,11 @@ class NodeTotalsReader:
     clients: ClientLimits
     settings: NodeConfig
     _started_ms: int = field(init=False)
+    _about: NodeAbout = field(init=False)
 
     def __post_init__(self) -> None:
         self._started_ms = self.cluster.loop.clock.monotonic_ms()
+        self._about = about(self.settings)
 
     def read(self, answer: Callable[[NodeTotals], None]) -> None:
         """Answer what the node counts, when all of its groups have been read."""
@@ -146,7 +162,37 @@ class NodeTotalsReader:
             uptime=now_ms - self._started_ms,
             fd_used=facts.files,
             sockets_used=connections,
+            sync_ms=cluster.host.sync_ms,
+            about=self._about,
         )
+
+
+def about(settings: NodeConfig) -> NodeAbout:
+    """Return what stays the same while the node runs."""
+    serves = {
+        "rabbitmq_management": settings.management.enabled,
+        "rabbitmq_prometheus": settings.prometheus.enabled,
+    }
+    return NodeAbout(
+        version=VERSION,
+        python=f"Python {platform.python_version()}",
+        openssl=ssl.OPENSSL_VERSION,
+        data_dir=str(settings.data_dir.absolute()),
+        config_files=settings.files,
+        log_files=("<stderr>",),
+        mechanisms=(
+            *MECHANISMS,
+            *((ANONYMOUS,) if settings.anonymous_login is not None else ()),
+            *((EXTERNAL,) if settings.ssl_cert_login_from != "none" else ()),
+        ),
+        plugins=(*ALWAYS_SERVED, *(name for name, on in serves.items() if on)),
+        http=tuple(
+            ("https" if isinstance(port, HttpSsl) else "http", port.ip, port.port)
+            for port in (settings.management.ports() if settings.management.enabled else ())
+        ),
+        rates_mode=settings.management.rates_mode,
+        sockets_max=settings.limits.connections_max,
+    )
 
 
 def _summed(counters: dict[tuple[str, tuple[str, ...]], int]) -> dict[str, int]:

@@ -25,6 +25,7 @@ from warren_raft.errors import PeerError
 from warren_raft.types import MemberState
 from warren_raft.versions import FIRST, Versions
 from warren_wire.admin.connections import ConnectionInfo, ConsumerInfo
+from warren_wire.admin.members import MemberLog
 from warren_wire.admin.overview import NodeTotals
 from warren_wire.admin.shovels import ShovelInfo
 from warren_wire.admin.statistics import QueueStatistics
@@ -488,10 +489,11 @@ class AskLogEnd(Numbered, frozen=True, array_like=True, tag="ask_log_end"):
 
 
 class LogEndIs(Numbered, frozen=True, array_like=True, tag="log_end_is"):
-    """Answer AskLogEnd."""
+    """Answer AskLogEnd; log: None where no member runs."""
 
     term: int
     last: int
+    log: MemberLog | None = None
 
 
 class HandOver(PeerMessage, frozen=True, array_like=True, tag="hand_over"):

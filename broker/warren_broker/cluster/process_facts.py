@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from pathlib import Path
@@ -46,6 +47,13 @@ def cpu_seconds() -> dict[str, float]:
     """Return what this process has used of processors, in user code and in the system."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {"user": used.ru_utime, "system": used.ru_stime}
+
+
+def process_work() -> tuple[int, int]:
+    """Return how often this process was switched, and how often it has collected garbage."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    collections = sum([one["collections"] for one in gc.get_stats()])
+    return used.ru_nvcsw + used.ru_nivcsw, collections
 
 
 def open_files() -> int:

@@ -10,7 +10,7 @@ from warren_broker.cluster.client_sampler import ClientSampler, CountedClient
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import MemberCounts, in_slices
-from warren_broker.cluster.process_facts import ProcessFacts
+from warren_broker.cluster.process_facts import ProcessFacts, process_work
 from warren_broker.counting.counters import CHURN, MESSAGE_COUNTERS
 from warren_broker.counting.message_stats import (
     CHANNEL_COUNTED,
@@ -160,13 +160,14 @@ class QueueSampler:
             queue = self._definitions.state.groups.get(group)
             if queue is None or queue.store_of:
                 return
-            lengths = None
+            lengths = is_open = None
             if leads:
                 counts = MemberCounts.of(host.state(group))
                 lengths = (counts.messages, counts.ready, counts.unacked)
+                is_open = counts.consumers > 0 and not counts.ready
         except UnknownGroup:  # deleted meanwhile
             return
-        self._history.sample(group, now, mark, row, lengths)
+        self._history.sample(group, now, mark, row, lengths, is_open)
 
     def _counts(self) -> list[int]:
         """Return what the node's clients did, as CHANNEL_COUNTED has it of a channel."""
@@ -180,7 +181,8 @@ class QueueSampler:
         """Return what the node has in use now, and what came and went, as NODE_STATS has it."""
         facts, counted = ProcessFacts.of(self._data_dir), self._cluster.counters.values
         in_use = [facts.resident, facts.files, len(self._connected), facts.disk_free]
-        return in_use + [counted[name, ()] for name in CHURN.values()]
+        in_use += [counted[name, ()] for name in CHURN.values()]
+        return [*in_use, *process_work(), *self._cluster.host.log_work()]
 
     def read_gauges(self, samples: bool) -> QueueStatistics:
         """Return what the node has in use, under its name; samples: with those that were kept."""
@@ -214,12 +216,13 @@ class QueueSampler:
         queue = self._definitions.state.groups.get(group)
         if queue is None or queue.store_of:
             return None
-        counts = self._cluster.queue_counts.rows.get(group, ())
-        rates = self._history.rates(group)
-        if not (counts or any(rates) or samples):
+        counts, history = self._cluster.queue_counts.rows.get(group, ()), self._history
+        rates = history.rates(group)
+        more = history.changed_ms(group), history.capacity(group, self._now()[0])
+        if not (counts or any(rates) or samples or any(more)):
             return None
-        kept = (NodeSamples(*self._history.samples(group)),) if samples else ()
-        return QueueStatistics(queue.name, tuple(counts), rates, kept)
+        kept = (NodeSamples(*history.samples(group)),) if samples else ()
+        return QueueStatistics(queue.name, tuple(counts), rates, kept, (), *more)
 
     def groups(self) -> list[int]:
         """Return the queues that were used here, or are led here, at the last look."""

@@ -6,6 +6,7 @@ nodes. Lengths are known where the queue is led. Time is handed in.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -33,7 +34,10 @@ OCTETS: Final = ("recv_oct", "send_oct")
 VHOST_COUNTED: Final = (*CHANNEL_COUNTED, *OCTETS)
 """RabbitMQ's names of a vhost's counts; those of channels are at the same places."""
 RECV_OCT, SEND_OCT = range(len(CHANNEL_COUNTED), len(VHOST_COUNTED))
-NODE_STATS: Final = ("mem_used", "fd_used", "sockets_used", "disk_free", *CHURN)
+NODE_STATS: Final = (
+    *("mem_used", "fd_used", "sockets_used", "disk_free", *CHURN),
+    *("context_switches", "gc_num", "io_write_count", "io_write_bytes", "io_sync_count"),
+)
 """RabbitMQ's names of what a node has in use, which goes down, too, and of what comes and goes."""
 LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
 """RabbitMQ's names of a queue's lengths; they go down, too."""
@@ -48,6 +52,8 @@ FINE_SAMPLES: Final = 120
 COARSE_SAMPLES: Final = 60
 """Older ones, the last one of each minute."""
 COARSE_MS: Final = 60_000
+CAPACITY_MS: Final = 30_000
+"""What was so long ago counts e times less in a queue's capacity."""
 SAMPLES_MAX: Final = 300_000
 """Samples of all queues of a node, 28.8 MB; where more queues change, each keeps fewer."""
 EXCHANGE_SAMPLES_MAX: Final = 60_000
@@ -125,18 +131,46 @@ class MessageCounts:
         self.rows.pop(group, None)
 
 
+class _Capacity:
+    """The share of time in which a queue could hand out a message at once, of late.
+
+    Invariant: 0 <= share <= 1; `open` has held since `since_ms`
+    """
+
+    __slots__ = ("open", "share", "since_ms")
+
+    def __init__(self, at_ms: int) -> None:
+        self.share = 0.0
+        self.open = False
+        self.since_ms = at_ms
+
+    def at(self, at_ms: int) -> float:
+        """Return the share, with the time that has passed since the last look."""
+        kept = math.exp((self.since_ms - at_ms) / CAPACITY_MS)
+        return self.share * kept + self.open * (1 - kept)
+
+    def look(self, at_ms: int, is_open: bool) -> None:
+        """Note what is so from now on."""
+        self.share, self.since_ms, self.open = self.at(at_ms), at_ms, is_open
+
+
 class _Series:
     """The samples of one queue; `fine` and, before it, `coarse` have `width` numbers for each.
 
     at_ms    when it was last looked at
     mark     what the caller gave then: the same one means the same lengths
     whole    nothing was dropped: before the first sample all counts were 0
+    capacity  of a queue that is led; None: it was never
     """
 
-    __slots__ = ("at_ms", "coarse", "counts", "fine", "lengths", "mark", "rates", "whole", "width")
+    __slots__ = (
+        *("at_ms", "capacity", "coarse", "counts", "fine", "lengths", "mark", "rates", "whole"),
+        "width",
+    )
 
     def __init__(self, at_ms: int, counts: int) -> None:
         self.at_ms = at_ms
+        self.capacity: _Capacity | None = None
         self.mark = UNKNOWN
         self.width = 1 + counts + len(LENGTHS)
         self.counts: Sequence[int] = (0,) * counts
@@ -226,10 +260,12 @@ class CountHistory(Generic[KeyT]):
         mark: int,
         counts: Sequence[int] | None,
         lengths: tuple[int, ...] | None,
+        is_open: bool | None = None,
     ) -> None:
         """Note a queue's counts and lengths; None: there are none here.
 
-        now  milliseconds of a clock that goes evenly, and since the epoch
+        now      milliseconds of a clock that goes evenly, and since the epoch
+        is_open  it has consumers, and none of its messages waits for one; None: it is not led
         """
         at_ms, epoch_ms = now
         series = self._series.get(group)
@@ -247,6 +283,11 @@ class CountHistory(Generic[KeyT]):
         else:
             grown += [0] * len(LENGTHS)
         series.rates = tuple([one / elapsed_s for one in grown])
+        if is_open is None:
+            series.capacity = None
+        else:
+            series.capacity = series.capacity or _Capacity(at_ms)
+            series.capacity.look(at_ms, is_open)
         if any(grown) or lengths != known:
             series.append(epoch_ms)
             series.trim(self._share)
@@ -301,6 +342,17 @@ class CountHistory(Generic[KeyT]):
         """Return the rates per second of a queue's counts and lengths."""
         series = self._series.get(group)
         return self._no_rates if series is None else series.rates
+
+    def capacity(self, group: KeyT, at_ms: int) -> float:
+        """Return the share of time in which a queue could hand out a message at once; 0: none."""
+        series = self._series.get(group)
+        found = None if series is None else series.capacity
+        return 0.0 if found is None else found.at(at_ms)
+
+    def changed_ms(self, group: KeyT) -> int:
+        """Return when the last change was seen, in milliseconds since the epoch; 0: never."""
+        series = self._series.get(group)
+        return series.fine[-series.width] if series is not None and series.fine else 0
 
     def samples(self, group: KeyT) -> tuple[bool, list[int]]:
         """Return a queue's samples, the oldest first, `sample_width` numbers each.

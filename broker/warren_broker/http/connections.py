@@ -11,7 +11,7 @@ from warren_broker.http.calls import HttpCall
 from warren_broker.http.replies import bad_request
 from warren_broker.http.routing_table import answers
 from warren_broker.http.samples import Ranges, ranges_of
-from warren_broker.http.statistics import Statistics, handed_out
+from warren_broker.http.statistics import Statistics, handed_out, idle_since
 from warren_wire.admin.connections import (
     PROTOCOL_091,
     EndConnectionRequest,
@@ -25,11 +25,13 @@ def shown_connection(one: dict[str, Any]) -> dict[str, Any]:
     """Return a connection with RabbitMQ's keys."""
     kept = {key: value for key, value in one.items() if key != "user_provided_name" or value}
     of_10 = ("container_id",) if one["protocol"] == PROTOCOL_091 else ()
-    for key in ("open_channels", "rates", "samples", *of_10):
+    for key in ("open_channels", "rates", "samples", "capabilities", *of_10):
         kept.pop(key, None)
-    kept |= {key: one.get(key) or None for key in ("ssl_protocol", "ssl_cipher")}
     more = {"user_who_performed_action": one["user"], "type": "network", "state": "running"}
-    return {**kept, "client_properties": dict(one["client_properties"]), **more}
+    properties = dict(one["client_properties"])
+    if one["capabilities"]:
+        properties["capabilities"] = one["capabilities"]
+    return {**kept, "client_properties": properties, **more}
 
 
 async def _found(call: HttpCall, **chosen: str) -> list[dict[str, Any]]:
@@ -97,7 +99,7 @@ async def _close_user(call: HttpCall, user: str) -> None:
 
 CHANNEL_COUNTS: Final = (
     *("session", "published", "confirmed", "returned", "dropped", "deliveries"),
-    *("rates", "samples"),
+    *("rates", "samples", "changed_ms"),
 )
 """Keys of a channel that `message_stats` is made of."""
 
@@ -120,6 +122,7 @@ def shown_channels(connection: dict[str, Any]) -> list[dict[str, Any]]:
                 for tag, queue in one["consumers"]
             ],
             **{key: one[key] for key in one if key not in ("consumers", *CHANNEL_COUNTS)},
+            **idle_since(one["rates"], one["changed_ms"]),
         }
         for one in connection["open_channels"]
     ]
@@ -168,7 +171,10 @@ async def _list_channels(call: HttpCall) -> list[dict[str, Any]]:
 async def _get_channel(call: HttpCall, channel: str) -> dict[str, Any]:
     name = channel.rpartition(" (")[0]
     found = await _channels(call, True, name=name) if name else []
-    return call.one_of(found, name=channel)
+    shown = call.one_of(found, name=channel)
+    consumers = await call.get(ListConsumersRequest(connection=name))
+    of = [one for one in consumers if one["channel"] == shown["number"]]
+    return {**shown, "consumer_details": list(map(_shown_consumer, of)), "publishes": []}
 
 
 @answers("GET /connections/:connection/channels")

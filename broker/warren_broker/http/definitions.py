@@ -38,8 +38,12 @@ async def _get_global(call: HttpCall, name: str) -> dict[str, Any]:
 
 
 def _told(shovel: dict[str, Any]) -> dict[str, Any]:
-    """Return a shovel without what says nothing."""
-    return {key: value for key, value in shovel.items() if value not in ("", None)}
+    """Return a shovel without what says nothing, with RabbitMQ's word for no end."""
+    left = shovel["remaining"]
+    told = {key: value for key, value in shovel.items() if value not in ("", None)}
+    return told | dict.fromkeys(
+        ("remaining", "remaining_unacked"), "unlimited" if left is None else left
+    )
 
 
 @answers("GET /shovels", "GET /shovels/:vhost")
@@ -49,7 +53,11 @@ async def _list_shovels(call: HttpCall, *vhost: str) -> list[dict[str, Any]]:
 
 @answers("GET /shovels/vhost/:vhost/:name")
 async def _get_shovel(call: HttpCall, vhost: str, name: str) -> dict[str, Any]:
-    return _told(await call.get(ShovelRequest(vhost, name)))
+    """Return a shovel's state and, where the user sees it, the parameter that it is."""
+    told = _told(await call.get(ShovelRequest(vhost, name)))
+    reply = await call.try_ask(ListParametersRequest("shovel", vhost))
+    found = [] if reply.condition else [one for one in reply.body if one["name"] == name]
+    return found[0] | told if found else told
 
 
 def _shown_link(link: dict[str, Any]) -> dict[str, Any]:
@@ -86,8 +94,13 @@ async def _export(call: HttpCall, *vhost: str) -> HttpReply:
         name = call.query["download"].encode("ascii", "ignore").decode()
         kept = "".join(one for one in name if one.isalnum() or one in "._-@")
         headers["content-disposition"] = f'attachment; filename="{kept}"'
-    versions = {"rabbit_version": RABBITMQ_VERSION, "rabbitmq_version": RABBITMQ_VERSION}
-    return HttpReply(200, {**versions, **document}, headers)
+    cluster = document.get("original_cluster_name")
+    of = f"virtual host '{vhost[0]}'" if vhost else f"cluster '{cluster}'"
+    first = {
+        "explanation": f"Definitions of {of}",
+        **dict.fromkeys(("rabbit_version", "rabbitmq_version"), RABBITMQ_VERSION),
+    }
+    return HttpReply(200, {**first, **document}, headers)
 
 
 def form_fields(content_type: str, body: bytes) -> dict[str, bytes] | None:

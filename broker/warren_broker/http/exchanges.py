@@ -70,7 +70,7 @@ async def _get(call: HttpCall, vhost: str, exchange: str) -> dict[str, Any]:
         name = shown["name"] or DEFAULT_EXCHANGE
         asked = GetStatisticsRequest("exchanges", name, wanted is not None)
         shown |= of_exchange((await statistics_of(call, asked, vhost)).get(shown["name"]), wanted)
-    return shown
+    return {**shown, "incoming": [], "outgoing": []}
 
 
 @answers(f"DELETE {_ONE_EXCHANGE}")

@@ -77,7 +77,10 @@ async def _list_nodes(call: HttpCall) -> list[dict[str, Any]]:
 async def _get_node(call: HttpCall, node: str) -> dict[str, Any]:
     found = await call.get(GetNodeRequest(node))
     alarms, said = await call.alarms_by_node(), await node_statistics(call)
-    return _shown_node(found["node"], alarms, said)
+    shown = _shown_node(found["node"], alarms, said)
+    if call.query.get("memory") == "true":
+        shown |= await _memory(call, node)
+    return shown
 
 
 MEMORY_PARTS: Final = (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import platform
+import ssl
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from warren_broker.access.sasl_login import ANONYMOUS, MECHANISMS
 from warren_broker.counting.counters import CHURN, MESSAGE_COUNTERS
 from warren_broker.counting.message_stats import (
     CHANNEL_COUNTED,
@@ -23,6 +25,7 @@ from warren_machines.metadata.exchange_types import CHOOSING_KINDS, KEEPING_KIND
 from warren_wire.admin.connections import PROTOCOL_091, ListConnectionsRequest
 from warren_wire.admin.overview import GetOverviewRequest, GetTotalsRequest
 from warren_wire.admin.statistics import GetStatisticsRequest
+from warren_wire.certificate_login import EXTERNAL
 
 RABBITMQ_VERSION: Final = "4.3.0"
 """The version of RabbitMQ of which the API is: clients choose their requests by it."""
@@ -42,18 +45,24 @@ def exchange_types() -> list[dict[str, Any]]:
 
 def contexts(call: HttpCall) -> list[dict[str, Any]]:
     """Return the ports of the API on the node that is asked."""
+    path = call.job.settings["path_prefix"] or "/"
     return [
-        {
-            "ssl_opts": [],
-            "node": call.job.node,
-            "description": f"{PRODUCT} HTTP API",
-            "path": call.job.settings["path_prefix"] or "/",
-            "ip": one.ip,
-            "port": str(one.port),
-        }
+        _context(call.job.node, one.protocol, one.ip, one.port, path)
         for one in call.job.listeners
         if one.protocol in ("http", "https")
     ]
+
+
+def _context(node: str, protocol: str, ip: str, port: int, path: str = "/") -> dict[str, Any]:
+    return {
+        "ssl_opts": [],
+        "node": node,
+        "description": f"{PRODUCT} HTTP API",
+        "path": path,
+        "ip": ip,
+        "port": str(port),
+        "protocol": protocol,
+    }
 
 
 def _listeners(call: HttpCall) -> list[dict[str, Any]]:
@@ -63,7 +72,12 @@ def _listeners(call: HttpCall) -> list[dict[str, Any]]:
             "protocol": one.protocol,
             "ip_address": one.ip,
             "port": one.port,
-            "socket_opts": {},
+            "socket_opts": {
+                "nodelay": True,
+                **(
+                    {"certfile": one.certfile, "cacertfile": one.cacertfile} if one.certfile else {}
+                ),
+            },
             "tls": one.protocol in ("amqp/ssl", "https"),
         }
         for one in sorted(call.job.listeners, key=lambda one: (one.protocol, one.port))
@@ -89,6 +103,7 @@ async def _overview(call: HttpCall) -> dict[str, Any]:
         "node_tags": {},
         "erlang_version": "",
         "erlang_full_version": PYTHON,
+        "crypto_lib_version": ssl.OPENSSL_VERSION,
         "disable_stats": without,
         "default_queue_type": job.default_queue_type,
         "is_op_policy_updating_enabled": True,
@@ -153,6 +168,7 @@ def _churn(
 ) -> dict[str, Any]:
     """Return what came and went on the nodes, each with its rate."""
     counts = [values.get(CHURN.get(name, ""), 0) for name in NODE_STATS]
+    nodes = [node for node in nodes if len(node[1]) == len(NODE_STATS)]  # not of other versions
     rates = [sum(column) for column in zip(*(node[2] for node in nodes), strict=True)]
     kept = [one for node in nodes for one in node[3]]
     return Statistics(counts, rates, kept, NODE_STATS).shown(CHURN, wanted)
@@ -181,22 +197,56 @@ async def node_statistics(call: HttpCall) -> dict[str, dict[str, Any]]:
         gauges = await call.get(GetStatisticsRequest("gauges", samples=wanted is not None))
         used = {str(one[0]): _used(one, wanted) for one in gauges}
     return {
-        str(one["node"]): _shown_node(one) | used.get(one["node"], {}) for one in found["nodes"]
+        str(one["node"]): _shown_node(call, one) | used.get(one["node"], {})
+        for one in found["nodes"]
     }
 
 
 def _used(one: Answered, wanted: Range | None) -> dict[str, Any]:
     """Return what a node has in use, and how that changes."""
-    # Before the first sample it was not nothing, as a count is.
-    kept = [(False, numbers) for _, numbers in one[3]]
-    return Statistics(one[1], one[2], kept, NODE_STATS).shown(NODE_STATS[: len(one[1])], wanted)
+    # Before the first sample it was not nothing, as a count is. A node of another version counts
+    # other things behind those that both have.
+    names = NODE_STATS[: len(one[1])]
+    whole = len(one[1]) == len(NODE_STATS)
+    kept = [(False, numbers) for _, numbers in one[3] if whole]
+    rates = one[2] if whole else ()
+    return Statistics(one[1], rates, kept, NODE_STATS).shown(names, wanted)
 
 
-def _shown_node(one: dict[str, Any]) -> dict[str, Any]:
+def _shown_node(call: HttpCall, one: dict[str, Any]) -> dict[str, Any]:
     kept = (
         *("mem_used", "mem_limit", "disk_free", "disk_free_limit", "fd_total"),
         *("fd_used", "sockets_used", "processors", "uptime"),
     )
     shown: dict[str, Any] = {key: one[key] for key in kept if key in one}
     shown["os_pid"] = str(one["os_pid"])
-    return shown | {key: one["counters"].get(name, 0) for key, name in CHURN.items()}
+    shown |= {key: one["counters"].get(name, 0) for key, name in CHURN.items()}
+    shown["mem_calculation_strategy"] = "rss"
+    shown["io_sync_avg_time"] = one.get("sync_ms", 0.0)
+    about = one.get("about")
+    return shown if about is None else shown | _shown_about(call, one["node"], about)
+
+
+def _shown_about(call: HttpCall, node: str, about: dict[str, Any]) -> dict[str, Any]:
+    """Return what a node says of its program, its files and its ports, with RabbitMQ's keys."""
+    told = [_context(node, *each) for each in about["http"]]
+    return {
+        "applications": [{"name": "warren", "description": PRODUCT, "version": about["version"]}],
+        "auth_mechanisms": [
+            {"name": name, "description": "", "enabled": name in about["mechanisms"]}
+            for name in (*MECHANISMS, ANONYMOUS, EXTERNAL)
+        ],
+        "cluster_links": [],
+        "config_files": about["config_files"],
+        "contexts": contexts(call) if node == call.job.node else told,
+        "crypto_lib_version": about["openssl"],
+        "db_dir": about["data_dir"],
+        "enabled_plugins": about["plugins"],
+        "erlang_full_version": about["python"],
+        "erlang_version": "",
+        "exchange_types": exchange_types(),
+        "log_files": about["log_files"],
+        "rabbitmq_version": RABBITMQ_VERSION,
+        "rates_mode": about["rates_mode"],
+        "sockets_total": about["sockets_max"],
+    }

@@ -23,6 +23,9 @@ from warren_broker.http.statistics import (
     wants,
     wants_statistics,
 )
+from warren_wire.admin.browse import BrowseRequest
+from warren_wire.admin.connections import SINGLE_ACTIVE, ListConsumersRequest
+from warren_wire.admin.members import GetMembersRequest
 from warren_wire.admin.queue_pages import SORTS, PageQueuesRequest
 from warren_wire.admin.queues import (
     NO_DELIVERY_LIMIT,
@@ -37,6 +40,7 @@ BASIC: Final = frozenset(
     {
         *("name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments", "node"),
         *("leader", "members", "online", "state", "policy", "operator_policy"),
+        *("internal", "internal_owner"),
         *("delivery_limit", "delayed_retry"),
         "effective_policy_definition",
     }
@@ -50,6 +54,10 @@ COUNTS: Final = {
 """Keys of counts, and what the node calls them."""
 OWN: Final = frozenset({"readers", "relays", "next_delayed_at", "last_delayed_at"})
 """What RabbitMQ does not know of queues: shown of one, and in pages where it is asked for."""
+_IN_MEMORY: Final = (
+    *("messages_ram", "message_bytes_ram", "messages_ready_ram"),
+    "messages_unacknowledged_ram",
+)
 SAMPLED_QUEUES_MAX: Final = 100
 """Queues of a list or page that are shown with samples: of each a node has up to 17 KB."""
 
@@ -71,6 +79,8 @@ def shown_queue(queue: dict[str, Any], alive: set[str], counts: bool) -> dict[st
         "arguments": queue["arguments"],
         "node": leader or (members[0] if members else None),
         "state": "running" if leader in alive else "down",
+        "internal": False,
+        "internal_owner": False,
         "policy": queue["policy"] or None,
         "operator_policy": queue["operator_policy"] or None,
         "effective_policy_definition": queue["effective_policy_definition"],
@@ -87,6 +97,11 @@ def shown_queue(queue: dict[str, Any], alive: set[str], counts: bool) -> dict[st
         }
     if counts:
         shown |= {key: queue[name] for key, name in COUNTS.items()}
+        # As of RabbitMQ's quorum queues: what is in memory is a copy of what the log has.
+        shown |= {f"{key}_persistent": shown[key] for key in ("messages", "message_bytes")}
+        shown |= dict.fromkeys(_IN_MEMORY, 0)
+        shown["messages_by_priority"] = {str(at): count for at, count in queue["by_priority"]}
+        shown["messages_active_priorities"] = len(queue["by_priority"])
     return shown
 
 
@@ -133,7 +148,7 @@ async def _with_statistics(
     return [one | of_queue(found[one["vhost"]].get(one["name"])) for one in queues]
 
 
-@answers("GET /queues", "GET /queues/detailed", "GET /queues/:vhost", pages=True)
+@answers("GET /queues", "GET /queues/:vhost", pages=True)
 async def _list(call: HttpCall, vhost: str | None = None) -> Any:
     """List queues; the node finds those of a page in an order that it knows.
 
@@ -198,11 +213,53 @@ async def _get(call: HttpCall, vhost: str, name: str) -> dict[str, Any]:
     counts, ranges = _needs_counts(call), ranges_of(call.query)
     found = await call.queue(vhost, name, counts=counts)
     shown = shown_queue(found, await call.nodes_alive(), counts) | (_own(found) if counts else {})
+    shown |= {"incoming": [], "deliveries": []}
     if wants_statistics(call):
         shown = await _sampled(call, shown, ranges)
-    if wants(call, "consumer_details"):
-        shown["consumer_details"] = await consumers_of(call, vhost, name)
+    if any(wants(call, key) for key in ("consumer_details", *_TAGS)):
+        shown["consumer_details"] = consumers = await consumers_of(call, vhost, name)
+        shown |= _tags(consumers)
+    if counts and wants(call, "head_message_timestamp"):
+        shown["head_message_timestamp"] = await _head_timestamp(call, vhost, shown)
     return shown
+
+
+_TAGS: Final = ("single_active_consumer_tag", "exclusive_consumer_tag")
+
+
+def _tags(consumers: list[dict[str, Any]]) -> dict[str, str | None]:
+    """Return the tags of the consumers that a queue prefers; None: it has no such one."""
+    active = [one for one in consumers if one["activity_status"] == SINGLE_ACTIVE]
+    alone = [one for one in consumers if one["exclusive"]]
+    return {
+        key: found[0]["consumer_tag"] if found else None
+        for key, found in zip(_TAGS, (active, alone), strict=True)
+    }
+
+
+async def _head_timestamp(call: HttpCall, vhost: str, queue: dict[str, Any]) -> int | None:
+    """Return the timestamp, in seconds, of the message that is delivered next; None: no such.
+
+    So it is for a user that may not look at the queue's messages.
+    """
+    if not queue["messages_ready"]:
+        return None
+    asked = BrowseRequest(queue["name"], "ready", count=1, body_bytes=0)
+    reply = await call.try_ask(asked, vhost=vhost)
+    messages = [] if reply.condition else reply.body["messages"]
+    return messages[0]["properties"].get("timestamp") if messages else None
+
+
+@answers("GET /queues/detailed", pages=True)
+async def _list_detailed(call: HttpCall) -> Any:
+    """List queues with the tags of preferred consumers, which are asked for once."""
+    found = await _list(call)
+    of: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in await call.get(ListConsumersRequest()):
+        of.setdefault((one["vhost"], one["queue"]), []).append(one)
+    for queue in found["items"] if isinstance(found, dict) else found:
+        queue.update(_tags(of.get((queue["vhost"], queue["name"]), [])))
+    return found
 
 
 @answers("DELETE /queues/:vhost/:queue")
@@ -216,6 +273,37 @@ async def _delete(call: HttpCall, vhost: str, name: str) -> NodeReply:
 async def _bindings(call: HttpCall, vhost: str, name: str) -> list[dict[str, Any]]:
     await call.queue(vhost, name, counts=False)
     return await bindings_of(call, vhost, queue=name)
+
+
+_OF_LOGS: Final = {
+    "last_index": "Last Log Index",
+    "last_written": "Last Written",
+    "last_applied": "Last Applied",
+    "commit_index": "Commit Index",
+    "snapshot_index": "Snapshot Index",
+    "term": "Term",
+    "machine_version": "Machine Version",
+}
+"""RabbitMQ's keys for a member's log (`members.MemberLog`)."""
+
+
+@answers("GET /queues/quorum/:vhost/:queue/status")
+async def _quorum_status(call: HttpCall, vhost: str, name: str) -> list[dict[str, Any]]:
+    """Return how far the logs of a queue's members are, with RabbitMQ's keys."""
+    found = await call.get(GetMembersRequest(name), vhost=vhost)
+    return [_shown_log(one, one["log"]) for one in found["members"]]
+
+
+def _shown_log(one: dict[str, Any], log: dict[str, Any] | None) -> dict[str, Any]:
+    shown = {
+        "Node Name": one["node"],
+        "Raft State": "leader" if one["role"] == "leader" else "follower",
+        "Membership": "voter" if one["voter"] else "promotable",
+    }
+    if log is None:  # its node did not say it
+        return {**shown, "Raft State": "noproc", **dict.fromkeys(_OF_LOGS.values(), "")}
+    known = {key: log[name] for name, key in _OF_LOGS.items()}
+    return {**shown, **known, "Snapshot Index": log["snapshot_index"] or -1}
 
 
 async def _must_exist(call: HttpCall, vhost: str, name: str) -> None:

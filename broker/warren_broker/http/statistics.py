@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from warren_broker.counting.message_stats import (
@@ -22,7 +23,12 @@ from warren_wire.admin.statistics import GetStatisticsRequest
 
 Answered: TypeAlias = Sequence[Any]
 """`admin.statistics.QueueStatistics`, as the node answers it."""
-STATISTICS_KEYS: Final = frozenset({"message_stats", *(f"{name}_details" for name in LENGTHS)})
+STATISTICS_KEYS: Final = frozenset(
+    {
+        *("message_stats", "consumer_capacity", "consumer_utilisation", "idle_since"),
+        *(f"{name}_details" for name in LENGTHS),
+    }
+)
 """Keys of a queue for which the nodes are asked."""
 VHOST_STATISTICS_KEYS: Final = STATISTICS_KEYS.union(
     LENGTHS, OCTETS, [f"{name}_details" for name in OCTETS]
@@ -114,7 +120,22 @@ class Statistics:
 def of_queue(one: Answered | None, ranges: Ranges = NO_RANGES) -> dict[str, Any]:
     """Return the keys of a queue that its statistics give; None: it has none."""
     found = Statistics(*one[1:4]) if one is not None else Statistics(())
-    return {**found.lengths(ranges.lengths), **found.message_stats(ranges.msg_rates)}
+    rates, changed_ms, capacity = ((), 0, 0.0) if one is None else (one[2], *one[5:7])
+    shown = dict.fromkeys(("consumer_capacity", "consumer_utilisation"), round(capacity, 6))
+    return {
+        **shown,
+        **idle_since(rates, changed_ms),
+        **found.lengths(ranges.lengths),
+        **found.message_stats(ranges.msg_rates),
+    }
+
+
+def idle_since(rates: Sequence[float], changed_ms: int) -> dict[str, str]:
+    """Return since when nothing has changed; nothing where something does, or never has."""
+    if not changed_ms or any(rates):
+        return {}
+    when = datetime.fromtimestamp(changed_ms / 1000, UTC)
+    return {"idle_since": when.isoformat(timespec="milliseconds")}
 
 
 def of_exchange(one: Answered | None, wanted: Range | None = None) -> dict[str, Any]:
@@ -129,7 +150,7 @@ def of_vhost(one: Answered | None, ranges: Ranges = NO_RANGES) -> dict[str, Any]
     """Return lengths, octets and `message_stats` of a vhost; None: nothing is known of it."""
     if one is None:
         return {}
-    _, counts, rates, kept, lengths = one
+    _, counts, rates, kept, lengths, *_ = one
     found = Statistics(counts, rates, kept, VHOST_COUNTED, summed=True)
     return {
         **dict(zip(LENGTHS, lengths or (0,) * len(LENGTHS), strict=True)),

@@ -36,6 +36,7 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     rates                  per second, of `message_stats.CHANNEL_COUNTED`; empty: not known
     samples                of these, where they were asked for
     messages_unconfirmed   of the client; messages_uncommitted, acks_uncommitted: until tx.commit
+    changed_ms             the last change of its counts that was seen, since the epoch; 0: none
     """
 
     number: int
@@ -56,6 +57,7 @@ class ChannelInfo(msgspec.Struct, frozen=True):
     messages_unconfirmed: int = 0
     messages_uncommitted: int = 0
     acks_uncommitted: int = 0
+    changed_ms: int = 0
 
 
 class ConnectionInfo(msgspec.Struct, frozen=True):
@@ -75,7 +77,11 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     open_channels       where they were asked for, by number
     rates               per second, of `message_stats.OCTETS`; empty: not known
     samples             of these, where they were asked for
-    ssl_protocol, ssl_cipher  of a connection with TLS; "": it has none
+    ssl_protocol, ssl_cipher, ssl_key_exchange, ssl_hash  of a connection with TLS; "": it has none
+    peer_cert_subject, peer_cert_issuer, peer_cert_serial_number, peer_cert_validity
+                        of the client's verified certificate; "": it gave none
+    send_pend           bytes that wait until the client reads
+    capabilities        what the client says it understands
     """
 
     name: str
@@ -106,6 +112,14 @@ class ConnectionInfo(msgspec.Struct, frozen=True):
     auth_mechanism: str = ""
     recv_cnt: int = 0
     send_cnt: int = 0
+    ssl_key_exchange: str = ""
+    ssl_hash: str = ""
+    peer_cert_subject: str = ""
+    peer_cert_issuer: str = ""
+    peer_cert_serial_number: str = ""
+    peer_cert_validity: str = ""
+    send_pend: int = 0
+    capabilities: dict[str, bool] = {}
 
 
 UP, SINGLE_ACTIVE, WAITING = "up", "single_active", "waiting"
@@ -166,13 +180,15 @@ class ListConnectionsRequest(AdminRequest[list[ConnectionInfo]], frozen=True):
 class ListConsumersRequest(AdminRequest[list[ConsumerInfo]], frozen=True):
     """Return consumers on all nodes within reach, by queue; 404. Answer: Listed (ConsumerInfo).
 
-    vhost  only those in it; "": in any, unless a queue is given
-    queue  of the connection's vhost, whatever the users of its consumers; "": of any
+    vhost       only those in it; "": in any, unless a queue is given
+    queue       of the connection's vhost, whatever the users of its consumers; "": of any
+    connection  only those of the one with this name; "": of any
     """
 
     ROUTES: ClassVar = (route("GET /consumers", "management"),)
     vhost: Text = ""
     queue: Text = ""
+    connection: Text = ""
 
 
 class EndConnectionRequest(AdminRequest[None], frozen=True, rename={"name": "connection"}):

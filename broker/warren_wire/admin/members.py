@@ -44,12 +44,30 @@ class QueueName(msgspec.Struct, frozen=True):
     name: str
 
 
+class MemberLog(msgspec.Struct, frozen=True):
+    """How far a member's log is, as its own node says; each is the index of an entry.
+
+    last_index       the last one; last_written: the last one on disk
+    snapshot_index   0: there is no snapshot
+    machine_version  by which the last command was applied
+    """
+
+    term: int
+    last_index: int
+    last_written: int
+    last_applied: int
+    commit_index: int
+    snapshot_index: int
+    machine_version: int
+
+
 class MemberInfo(msgspec.Struct, frozen=True):
     """One member of a queue, as the queue's leader sees it.
 
     voter       counts for the majority
     match       the last entry it is known to hold; lag: number of the leader's entries it lacks
     sent_bytes, total_bytes  of the snapshot being sent; 0: none is
+    log         where the queue's status was asked for; None: its node did not say
     """
 
     node: str
@@ -60,6 +78,7 @@ class MemberInfo(msgspec.Struct, frozen=True):
     lag: int = 0
     sent_bytes: int = 0
     total_bytes: int = 0
+    log: MemberLog | None = None
 
 
 class QueueMembers(QueueName, frozen=True):
@@ -296,11 +315,7 @@ class GetMembersRequest(MembersRequest[QueueMembers], frozen=True):
     Answer: QueueMembers, with role, entries behind, and bytes of a snapshot being sent.
     """
 
-    ROUTES: ClassVar = (
-        route(
-            f"GET {_QUEUE}/status", http=(f"{_OF_VHOST}/status", "/queues/:vhost/:queue/members")
-        ),
-    )
+    ROUTES: ClassVar = (route(f"GET {_QUEUE}/status", http="/queues/:vhost/:queue/members"),)
 
 
 class AddMemberRequest(MembersRequest[MembersChanged], frozen=True):

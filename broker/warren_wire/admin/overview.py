@@ -69,6 +69,28 @@ class LedTotals(msgspec.Struct, frozen=True):
     consumers: int = 0
 
 
+class NodeAbout(msgspec.Struct, frozen=True):
+    """What stays the same while a node runs.
+
+    mechanisms   of SASL, which are offered
+    plugins      RabbitMQ's names of the plugins that are served here
+    http         ports of the HTTP API as configured: protocol, address and port, 0: any free one
+    sockets_max  connections that are accepted
+    """
+
+    version: str
+    python: str
+    openssl: str
+    data_dir: str
+    config_files: tuple[str, ...]
+    log_files: tuple[str, ...]
+    mechanisms: tuple[str, ...]
+    plugins: tuple[str, ...]
+    http: tuple[tuple[str, str, int], ...]
+    rates_mode: str
+    sockets_max: int
+
+
 class NodeTotals(msgspec.Struct, frozen=True):
     """What a node counts.
 
@@ -78,6 +100,8 @@ class NodeTotals(msgspec.Struct, frozen=True):
     vhosts    sums over the queues that it leads
     connections, channels  with an open vhost; of AMQP 0.9.1
     mem_used … uptime      of the process and its disk, in bytes and milliseconds
+    sync_ms   mean time of a sync of the log
+    about     None: for those without the tag `monitoring`
     """
 
     node: str
@@ -97,6 +121,8 @@ class NodeTotals(msgspec.Struct, frozen=True):
     uptime: int
     fd_used: int = 0
     sockets_used: int = 0
+    sync_ms: float = 0.0
+    about: NodeAbout | None = None
 
 
 class DefinedTotals(msgspec.Struct, frozen=True):

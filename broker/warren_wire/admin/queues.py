@@ -122,6 +122,7 @@ class QueueInfo(msgspec.Struct, frozen=True):
     delivery_limit  NO_DELIVERY_LIMIT, or the number
     message_bytes  bodies and properties of `messages`; bytes_unacknowledged: of those that
                    consumers hold
+    messages_ready_returned  ready ones that a consumer has had
     messages_dlx, message_bytes_dlx  dead letters that wait for the confirms of their targets
     by_priority  ready messages by priority; absent: none
     messages_set_aside  messages that could not be handled since the leading node's start
@@ -155,6 +156,7 @@ class QueueInfo(msgspec.Struct, frozen=True):
     bytes_ready: Annotated[int, count(http="message_bytes_ready")] = 0
     bytes_unacknowledged: Annotated[int, count(http="message_bytes_unacknowledged")] = 0
     message_bytes: Annotated[int, count()] = 0
+    messages_ready_returned: Annotated[int, count()] = 0
     consumer_count: Annotated[int, seen(column=True, http="consumers", amqp="uint")] = 0
     by_priority: Annotated[dict[int, int], seen(amqp="pairs")] = {}
     readers: tuple[ReaderInfo, ...] = ()

@@ -33,6 +33,8 @@ class QueueStatistics(msgspec.Struct, frozen=True, array_like=True):
     rates    per second, of the counts and then of the lengths, which its leader knows
     samples  of each node, where they were asked for
     lengths  of a vhost, at the nodes' last looks; empty: not known
+    changed_ms  of a queue, the last change that was seen, since the epoch; 0: none
+    capacity    the share of time in which a queue could hand out a message at once, of late
     """
 
     name: str
@@ -40,6 +42,8 @@ class QueueStatistics(msgspec.Struct, frozen=True, array_like=True):
     rates: tuple[float, ...]
     samples: tuple[NodeSamples, ...] = ()
     lengths: tuple[int, ...] = ()
+    changed_ms: int = 0
+    capacity: float = 0.0
 
     def plus(self, other: QueueStatistics) -> QueueStatistics:
         """Return the sums with what another node knows of the same queue."""
@@ -50,7 +54,8 @@ class QueueStatistics(msgspec.Struct, frozen=True, array_like=True):
             lengths = tuple([a + b for a, b in zip(self.lengths, other.lengths, strict=True)])
         rates = tuple([a + b for a, b in zip(self.rates, other.rates, strict=True)])
         samples = self.samples + other.samples
-        return QueueStatistics(self.name, counts, rates, samples, lengths)
+        more = max(self.changed_ms, other.changed_ms), max(self.capacity, other.capacity)
+        return QueueStatistics(self.name, counts, rates, samples, lengths, *more)
 
 
 class GetStatisticsRequest(AdminRequest[list[QueueStatistics]], frozen=True):

@@ -634,6 +634,17 @@ class Host:
             peers=self._peers.conditions(),
         )
 
+    def log_work(self) -> tuple[int, int, int]:
+        """Return writes of the log, bytes that they have written, and syncs."""
+        wal = self._logs.wal
+        return sum(wal.sync_bytes.counts), int(wal.sync_bytes.total), sum(wal.syncs.counts)
+
+    @property
+    def sync_ms(self) -> float:
+        """The mean time of a sync of the log; 0: there was none."""
+        syncs = self._logs.wal.syncs
+        return round(1000 * syncs.total / max(1, sum(syncs.counts)), 3)
+
     @property
     def _logs(self) -> LogStore:
         assert self._store is not None, "call start first"

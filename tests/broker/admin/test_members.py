@@ -13,6 +13,7 @@ from proton import Message
 from warren_broker.admin.answers import rendered, shown_value
 from warren_broker.admin.caller import Asker
 from warren_broker.admin.connections import CONNECTIONS_LISTED_MAX
+from warren_broker.clients.connection_events import CAPABILITIES_MAX
 from warren_broker.clients10.client10 import _HANDLERS as HANDLERS
 from warren_broker.cluster.membership.node_service import NodeService
 from warren_broker.cluster.membership.service import MemberService
@@ -367,6 +368,7 @@ def test_as_many_connections_as_an_answer_takes_fit_into_one_message() -> None:
         *("c", "n1", "guest", "/", "AMQP 1-0", "127.0.0.1", 1, "127.0.0.1", 2),
         *(False, 1, 10, 10, 60, 0, 0, 0, "x", said),
         rates=(0.0, 0.0),
+        capabilities={str(at): True for at in range(CAPABILITIES_MAX)},
     )
     body = [shown_value(one)] * CONNECTIONS_LISTED_MAX
     assert proton_round_trip(body) == body

@@ -39,7 +39,7 @@ def begun(
         queue_counts=counts,
         counters=Counters(),
         effects=SimpleNamespace(led=set()),
-        host=SimpleNamespace(is_leader=is_leader, node_id="n1"),
+        host=SimpleNamespace(is_leader=is_leader, node_id="n1", log_work=lambda: (1, 2, 3)),
     )
     definitions: Any = SimpleNamespace(state=SimpleNamespace(groups={GROUP: queue}, scopes={}))
     sampler = QueueSampler(cluster, definitions, {}, Path("/"), 100)

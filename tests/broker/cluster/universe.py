@@ -105,6 +105,12 @@ class ModelHost:
     def groups(self) -> tuple[int, ...]:
         return tuple(sorted(self.started))
 
+    def log_end(self, group: int) -> tuple[int, int]:
+        return 0, 0
+
+    def log_position(self, group: int) -> Any:
+        raise UnknownGroup(group, self.node_id)  # members here have no log
+
     def _member(self, group: int) -> Member:
         if group not in self.started:
             raise UnknownGroup(group, self.node_id)

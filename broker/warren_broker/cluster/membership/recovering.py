@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from msgspec.structs import replace
+
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.cluster import Cluster
@@ -29,6 +31,7 @@ from warren_broker.cluster.survey import Survey
 from warren_machines.metadata import commands
 from warren_machines.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
+from warren_raft.runtime.host import UnknownGroup
 from warren_wire import errors
 from warren_wire.admin import members as values
 
@@ -55,7 +58,37 @@ class QueueRecovery:
 
     def _on_asked(self, node: str, message: messages.AskLogEnd, rest: memoryview) -> None:
         end = self._cluster.host.log_end(message.group)
-        self._cluster.host.send(node, messages.encode(messages.LogEndIs(message.request, *end)))
+        told = messages.LogEndIs(message.request, *end, self._log(message.group))
+        self._cluster.host.send(node, messages.encode(told))
+
+    def _log(self, group: int) -> values.MemberLog | None:
+        host = self._cluster.host
+        try:
+            term, committed, applied, durable, snapshot, _ = host.log_position(group)
+            version = host.state(group).version
+        except UnknownGroup:
+            return None
+        last = host.log_end(group)[1]
+        return values.MemberLog(term, last, durable, applied, committed, snapshot, version)
+
+    def with_logs(
+        self,
+        queue: QueueRecord,
+        seen: values.QueueMembers,
+        done: errors.Answer[values.QueueMembers],
+    ) -> None:
+        """Answer a queue's members with what the nodes within reach say of their logs."""
+        own = self._cluster.host.node_id
+        named = [one.node for one in seen.members]
+
+        def told(answers: dict[str, messages.LogEndIs]) -> None:
+            logs = {node: answer.log for node, answer in answers.items()}
+            logs[own] = self._log(queue.group)
+            members = tuple(replace(one, log=logs.get(one.node)) for one in seen.members)
+            done(replace(seen, members=members))
+
+        others = [node for node in named if node != own and self._placement.running(node)]
+        self._survey.ask(others, told, queue.group)
 
     @answers_refusals
     def recover(

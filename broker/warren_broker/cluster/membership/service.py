@@ -132,7 +132,7 @@ class MemberService:
                     settled=seen.settled and arrived,
                     following=self._mirrors.described(found),
                 )
-            done(seen)
+            self.recovery.with_logs(found, seen, done)
 
         self._leader_queries.ask([found.group], asked)
 
