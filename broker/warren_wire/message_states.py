@@ -9,6 +9,8 @@ HELD: Final = "held"
 DELAYED: Final = "delayed"
 CLAIMED: Final = "claimed"
 DEAD: Final = "dead"
-STATES: Final = (READY, HELD, DELAYED, CLAIMED, DEAD)
+IN_JOB: Final = "kept"
+STATES: Final = (READY, HELD, DELAYED, CLAIMED, DEAD, IN_JOB)
 """Ready; delivered to a consumer; waiting for its next delivery; in a claim; a dead letter that is
-not yet where it goes. Their places in this tuple are their numbers (`queue.places.ViewRow`)."""
+not yet where it goes; taken by a job, or kept for its undo. Their places in this tuple are their
+numbers (`queue.places.ViewRow`)."""

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from warren_raft.errors import StorageError
 
 OLDEST: Final = 1
-NEWEST: Final = 1
+NEWEST: Final = 2
 
 
 class Versions(NamedTuple):

@@ -30,6 +30,7 @@ from warren.claims import ClaimReader, fetch_claim
 from warren.connection import Connection
 from warren.errors import Conflict, NoNodeReached, Unavailable, WarrenError
 from warren.local import LocalCluster
+from warren_machines.queue.jobs.job_commands import JOBS_VERSION
 from warren_raft.storage import snapshot
 from warren_wire.block.block import Block
 
@@ -223,10 +224,10 @@ def version_of(admin: Admin) -> tuple[int, tuple[str, ...]]:
     return found.version, found.held_back_by
 
 
-def refused(admin: Admin, path: str) -> str:
-    """Ask for what needs version 2; return the text of the refusal."""
+def refused(admin: Admin, path: str, **body: str) -> str:
+    """Ask for what needs the new version; return the text of the refusal."""
     try:
-        admin.connection.request("POST", path, {"text": "too early"})
+        admin.connection.request("POST", path, body or {"text": "too early"})
     except Conflict as error:
         return error.detail
     raise AssertionError(f"{path} was not refused")
@@ -248,6 +249,8 @@ def before_the_raise(upgrade: Upgrade, load: Load, old: Program, new: Program) -
     if new is VARIANT:
         print(f"  refused: {refused(admin, f'/queues/{ORDERS}/remarks')}")
         refused(admin, "/notes")
+    elif old.version < JOBS_VERSION:
+        print(f"  refused: {refused(admin, f'/queues/{ORDERS}/jobs', action='delete')}")
     admin.connection.close()
     for what, program in (("forward", new), ("back", old), ("forward", new)):
         upgrade.roll(program, load)
@@ -262,6 +265,8 @@ def after_the_raise(upgrade: Upgrade, load: Load, new: Program) -> None:
     for path in said:
         assert "every node has it" in refused(admin, path)
     assert admin.cluster.finish_upgrade().version == new.version
+    job = admin.jobs.begin(ORDERS, action="delete", filter="absent = 1")
+    eventually(lambda: admin.jobs.get(ORDERS, job.job).state == "done", "a job ends")
     for path, text in said.items():
         admin.connection.request("POST", path, {"text": text})
     admin.connection.close()

@@ -19,6 +19,7 @@ from warren_machines.queue.effects import (
     Expired,
     ExpiryReason,
     FiltersBehind,
+    JobsDue,
     LettersDue,
     LettersGone,
     SetTimer,
@@ -43,6 +44,7 @@ class _Rare:
     dropped: dict[DeathReason, int] = field(default_factory=dict)
     letters_gone: list[LettersGone] = field(default_factory=list)
     reconfigured: bool = False
+    jobs_due: bool = False
     expired: list[Expired] = field(default_factory=list)
 
 
@@ -193,9 +195,20 @@ class QueueContext:
         """Report that the settings were replaced."""
         self._rare.reconfigured = True
 
+    def jobs_due(self) -> None:
+        """Report that a job has begun or changed."""
+        self._rare.jobs_due = True
+
     def expired(self, reason: ExpiryReason) -> None:
         """Report that the queue is to be deleted."""
         self._rare.expired[:] = (Expired(reason),)
+
+    def use_ended(self) -> None:
+        """Note that a claim or a job does not use the queue any more."""
+        state = self.state
+        state.unused_ms = self.now
+        if state.config.auto_delete and state.ever_used and not state.in_use:
+            self.expired("auto_delete")
 
     def arm(self, at_ms: int) -> None:
         """Ask for a timer at that time unless an earlier one is pending."""
@@ -239,4 +252,6 @@ class QueueContext:
         effects += rare.letters_gone
         if self.state.letters.count and (rare.died or rare.reconfigured):
             effects.append(LettersDue(tuple(rare.died.items()), rare.reconfigured))
+        if rare.jobs_due:
+            effects.append(JobsDue())
         effects += rare.expired

@@ -17,6 +17,7 @@ from warren_machines.queue.claims.decision_commands import (
 )
 from warren_machines.queue.delayed.delay_commands import EndDelay, EnqueueDelayed
 from warren_machines.queue.filters.filter_commands import Judge, NotYet
+from warren_machines.queue.jobs.job_commands import AnyJobCommand, JobIs
 from warren_machines.queue.relays.relay_commands import AnyRelayed
 from warren_wire.queue_values.command_base import QueueCommand, Reply
 from warren_wire.queue_values.config import QueueConfig
@@ -449,6 +450,7 @@ AnyCommand: TypeAlias = (
     | EndDelay
     | AnyRelayed
     | Judge
+    | AnyJobCommand
 )
 
 
@@ -519,6 +521,8 @@ class Refused(Reply, frozen=True, array_like=True, tag="refused"):
         "failed_in_row",
         "filters_full",
         "relay_in_use",
+        "no_job",
+        "job_state",
     ]
     detail: str
     accepted: int = 0
@@ -650,7 +654,7 @@ class SinkForgotten(Reply, frozen=True, array_like=True, tag="sink_forgotten"):
 
 _AnyClaim: TypeAlias = ReaderReply | ClaimReply | EmptyClaim | AnyDecided
 _AnyCount: TypeAlias = Count | StatReply | SinkForgotten
-AnyReply: TypeAlias = Done | Refused | GetReply | _AnyCount | _AnyClaim | Resumed | NotYet
+AnyReply: TypeAlias = Done | Refused | GetReply | _AnyCount | _AnyClaim | Resumed | NotYet | JobIs
 
 
 class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):

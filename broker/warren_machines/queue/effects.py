@@ -110,6 +110,10 @@ class FiltersBehind(msgspec.Struct, frozen=True, array_like=True, tag="filters")
     """Judge messages by the filters of consumers, and propose `Judge`; see `Filters.wait`."""
 
 
+class JobsDue(msgspec.Struct, frozen=True, array_like=True, tag="jobs"):
+    """Carry on the queue's jobs: one has begun, or has changed."""
+
+
 AnyEffect: TypeAlias = (
     Deliver
     | CancelConsumer
@@ -121,4 +125,5 @@ AnyEffect: TypeAlias = (
     | LettersGone
     | Expired
     | FiltersBehind
+    | JobsDue
 )

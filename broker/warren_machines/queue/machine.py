@@ -33,9 +33,17 @@ from warren_machines.queue.commands import (
     Timer,
 )
 from warren_machines.queue.delayed import delay_commands, delayed_publish, delayed_retry
-from warren_machines.queue.effects import Expired, FiltersBehind, LettersDue, SetTimer
+from warren_machines.queue.effects import (
+    Expired,
+    FiltersBehind,
+    JobsDue,
+    LettersDue,
+    SetTimer,
+)
 from warren_machines.queue.filters import filtered_service
 from warren_machines.queue.filters.filter_commands import Judge
+from warren_machines.queue.jobs import jobs
+from warren_machines.queue.jobs.job_commands import BeginJob, SteerJob, StepJob
 from warren_machines.queue.letters import dead_letter
 from warren_machines.queue.ready import limits, service_order
 from warren_machines.queue.relays import relay_release, relays
@@ -76,6 +84,8 @@ def _run_due(context: QueueContext) -> None:
     stage.expire_runs(context)
     delayed_retry.run_due(context)
     relays.expire(context)
+    if state.jobs:
+        jobs.expire(context)
     expires_ms = state.config.expires_ms
     if expires_ms is not None and not state.consumer_count:
         due = (context.now if state.in_use else state.unused_ms) + expires_ms
@@ -126,6 +136,9 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     decision_commands.AskBatch: stage.ask,
     ForgetSink: stage.forget,
     Judge: filtered_service.judge,
+    BeginJob: jobs.begin,
+    StepJob: jobs.step,
+    SteerJob: jobs.steer,
 }
 """A change of what one does is a new version (`warren_raft.versions`). The old behaviour stays, and
 is chosen by `QueueContext.version`: all members apply a log by the version under which it was
@@ -147,6 +160,7 @@ AFTER_DELETE: Final[frozenset[type]] = frozenset(
         commands.SettleLetters,
         commands.Timer,
         Judge,
+        StepJob,
     }
 )
 """Commands accepted without error by a deleted queue: they have nothing left to do."""
@@ -222,6 +236,8 @@ class QueueMachine:
             effects.append(LettersDue())
         if state.filters:
             effects.append(FiltersBehind())
+        if state.jobs:
+            effects.append(JobsDue())
         if state.timer_ms:
             effects.append(SetTimer(state.timer_ms))
         elif state.config.expires_ms is not None and not state.unused_ms:

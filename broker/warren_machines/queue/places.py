@@ -23,17 +23,17 @@ from warren_machines.queue.letters.letter_queue import REASONS
 from warren_machines.queue.ready.ranges import COUNT_MASK, unmarked
 from warren_machines.queue.relays.relays import KEPT_MS
 from warren_machines.queue.state import Consumer, QueueState
-from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, READY, STATES
+from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, IN_JOB, READY, STATES
 
 ViewRow: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int]
 """(state, name, index, first, last, delivery_count, acquired_count, since_ms, next_ms, claim).
 
 state     place in STATES
-name      place in the names: consumer tag, relay, reader, or reason of a death; -1: none
+name      place in the names: consumer tag, relay, reader, job, or reason of a death; -1: none
 first     and last, both included, of the block at log index `index`
 since_ms  when it was delivered, its relay lost its session, or it died; 0: not known
 next_ms   when it is ready again if nothing is done: the end of its delay, the expiry of its
-          claim, or of what is kept for a relay; 0: never, or now
+          claim, or of what is kept for a relay; when what a job keeps leaves; 0: never, or now
 claim     its number; 0: none
 """
 Key: TypeAlias = tuple[int, ...]
@@ -50,6 +50,7 @@ class BrowsePlace(msgspec.Struct, frozen=True, array_like=True):
            delayed  0 to be ready now, 1 waiting; ready_ms, log index
            claimed  0 claim, 1 part of a divided one; its number, or place; place of the run
            dead     number of the letter, log index
+           kept     number of the job; 0 taken, 1 kept for an undo; log index
     """
 
     state: int
@@ -62,7 +63,7 @@ class BrowsePlace(msgspec.Struct, frozen=True, array_like=True):
         return 0 <= self.state < len(STATES) and len(self.at) == _KEY_PARTS[self.state]
 
 
-_KEY_PARTS: Final = (6, 3, 4, 4, 3)
+_KEY_PARTS: Final = (6, 3, 4, 4, 3, 4)
 _START: Final = (-1, -1, -1)
 Found: TypeAlias = tuple[str, Key, ViewRow]
 """(name, key without the ordinal, row); see `BrowsePlace`."""
@@ -284,6 +285,27 @@ def _dead(state: QueueState, names: Names, after: BrowsePlace | None, own: bool)
         yield "", (number, index), row
 
 
+def _kept(state: QueueState, names: Names, after: BrowsePlace | None, own: bool) -> Iterator[Found]:
+    number, phase, passed, ordinal = (0, 0, 0, -1) if after is None else after.at
+    for job in state.jobs:
+        if job.number < number:
+            continue
+        same = job.number == number
+        place = names.place(f"job {job.number}")
+        behind = (passed, ordinal) if same and phase == 0 else (0, -1)
+        for index, first, last, failed, acquired in job.held if job.owns else ():
+            if (same and phase) or (index, last) <= behind:
+                continue
+            first = max(first, behind[1] + 1) if index == behind[0] else first
+            row = (5, place, index, first, last, failed, acquired & COUNT_MASK, 0, 0, 0)
+            yield "", (job.number, 0, index), row
+        behind = (passed, ordinal) if same and phase else (0, -1)
+        for _, index, first, last, failed, acquired in state.jobs.kept_rows(job, behind):
+            until = job.kept_ms
+            row = (5, place, index, first, last, failed, acquired & COUNT_MASK, 0, until, 0)
+            yield "", (job.number, 1, index), row
+
+
 SOURCES: Final[
     dict[str, Callable[[QueueState, Names, BrowsePlace | None, bool], Iterator[Found]]]
 ] = {
@@ -292,5 +314,6 @@ SOURCES: Final[
     DELAYED: _delayed,
     CLAIMED: _claimed,
     DEAD: _dead,
+    IN_JOB: _kept,
 }
 """What yields the messages of a state that are behind a place; None: all."""

@@ -27,6 +27,8 @@ from warren_machines.queue.claims.reader_state import ReaderState
 from warren_machines.queue.commands import AnyReply
 from warren_machines.queue.delayed.delayed_queue import Delayed
 from warren_machines.queue.filters.filters import Filter, PageRow
+from warren_machines.queue.jobs.job_commands import JOBS_VERSION
+from warren_machines.queue.jobs.job_state import JobRow
 from warren_machines.queue.letters.letter_queue import LetterQueue
 from warren_machines.queue.ready.ranges import Held
 from warren_machines.queue.ready.ready_queue import LaneRow
@@ -95,6 +97,12 @@ class _Row(msgspec.Struct, array_like=True):
     forgotten_epoch: int
 
 
+class _RowWithJobs(_Row):
+    """The same in the form of JOBS_VERSION and later."""
+
+    jobs: list[JobRow] = []
+
+
 class _SeenRow(msgspec.Struct, array_like=True):
     """The `SeenIds`."""
 
@@ -126,14 +134,18 @@ class _FiltersRow(msgspec.Struct, array_like=True):
     unfinished: list[int] = []
 
 
-_DECODER: Final = msgspec.msgpack.Decoder(_Row)
+_DECODER: Final = msgspec.msgpack.Decoder(_RowWithJobs)
 
 
 def snapshot(state: QueueState) -> bytes:
     """Encode the state."""
     order, seen, origins = state.order, state.seen, state.origins
+    kind: type[_Row] = _Row
+    more: dict[str, Any] = {}
+    if state.version >= JOBS_VERSION:
+        kind, more = _RowWithJobs, {"jobs": state.jobs.dump()}
     return _ENCODER.encode(
-        _Row(
+        kind(
             version=state.version,
             config=state.config,
             plain=[getattr(state, name) for name in _PLAIN],
@@ -160,6 +172,7 @@ def snapshot(state: QueueState) -> bytes:
             claim_floor=state.claim_floor,
             runs=state.runs,
             forgotten_epoch=state.forgotten_epoch,
+            **more,
         )
     )
 
@@ -249,6 +262,7 @@ def restore(data: bytes) -> QueueState:
     state.claim_floor = row.claim_floor
     state.forgotten_epoch = row.forgotten_epoch
     state.runs = row.runs
+    state.jobs.load(row.jobs)
     return state
 
 

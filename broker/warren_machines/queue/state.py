@@ -16,6 +16,7 @@ from warren_machines.queue.commands import AnyReply
 from warren_machines.queue.deduplication import SeenIds
 from warren_machines.queue.delayed.delayed_queue import Delayed
 from warren_machines.queue.filters.filters import Filter, Filters
+from warren_machines.queue.jobs.job_state import Jobs
 from warren_machines.queue.letters.letter_queue import LetterQueue
 from warren_machines.queue.ready.block_index import LIVE, SIZE_SHIFT, BlockIndex, Detail
 from warren_machines.queue.ready.ranges import LANE_SHIFT, Held, length
@@ -279,6 +280,7 @@ class QueueState:
     claimed: int = 0
     staged: int = 0
     readers: dict[str, ReaderState] = field(default_factory=dict)
+    jobs: Jobs = field(default_factory=Jobs)
     claim_floor: int = 0
     runs: dict[str, dict[str, SinkRun]] = field(default_factory=dict)
     forgotten_epoch: int = 0
@@ -320,10 +322,10 @@ class QueueState:
 
     @property
     def in_use(self) -> bool:
-        """Whether there is a consumer or a claim."""
-        return bool(self.consumer_count) or any(
-            reader.holds_messages for reader in self.readers.values()
-        )
+        """Whether there is a consumer, a claim, or a job that has not ended."""
+        if self.consumer_count or (self.jobs and self.jobs.unfinished):
+            return True
+        return any(reader.holds_messages for reader in self.readers.values())
 
     def find(self, uplink: int, consumer: int) -> Consumer | None:
         """Return the consumer with that key."""
@@ -360,6 +362,7 @@ class QueueState:
             for claim in reader.all_claims():
                 for index, first, last, _, _ in claim.runs:
                     yield f"claim {reader.name} {claim.number}", index, first, last
+        yield from self.jobs.runs()
         for name, run in self.all_runs():
             for part in run.stages.values():
                 for index, count, _ in part.blocks:
@@ -371,6 +374,7 @@ class QueueState:
         self._check_places({index: block for index, block, _ in rows})
         self._check_counts({index: (block, detail) for index, block, detail in rows})
         self._check_consumers()
+        self.jobs.check()
         for reader in self.readers.values():
             reader.check()
         for name, run in self.all_runs():

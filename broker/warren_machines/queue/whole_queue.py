@@ -111,7 +111,7 @@ def _empty(state: QueueState) -> int:
     count = state.order.count + state.delayed.count
     gone = chain(state.order.clear(), state.delayed.clear())
     kept = state.claimed or state.staged or state.letters.count
-    kept = kept or any(relay.kept for relay in state.relays.values())
+    kept = kept or state.jobs.owns_messages or any(relay.kept for relay in state.relays.values())
     if kept or any(c.held for c in state.all_consumers()):
         for index, first, last, _, _ in gone:
             state.leave(index, first, last)
@@ -130,6 +130,8 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     limits.expire_heads(context)
     if command.if_unused and state.in_use:
         held = f", {state.claimed} messages in claims: cancel, settle or release them"
+        if state.jobs.unfinished:
+            held = f", {len(state.jobs.unfinished)} jobs{held}"
         detail = f"queue {name!r} has {state.consumer_count} consumers{held}"
         return Refused("in_use", detail)
     if command.if_empty and (state.order.count or state.delayed.count or state.letters.count):
@@ -152,6 +154,7 @@ def delete(context: QueueContext, command: Delete) -> AnyReply:
     state.filters.clear()
     state.active = None
     state.readers.clear()
+    state.jobs.clear()
     state.runs.clear()
     state.seen.clear()
     state.relays.clear()

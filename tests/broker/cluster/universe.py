@@ -297,7 +297,12 @@ class Universe:
              some time later; 0: none does
     """
 
-    def __init__(self, founders: str = "abc", settings: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        founders: str = "abc",
+        settings: dict[str, Any] | None = None,
+        versions: Versions | None = None,
+    ) -> None:
         self.founders = list(founders)
         self.settings = settings or {}
         self.now = 1_000_000
@@ -314,7 +319,7 @@ class Universe:
         self.identities = 1_000
         self.boots = 0
         self.steps = 0
-        self.programs: dict[str, Versions] = {}
+        self.programs = {} if versions is None else dict.fromkeys(founders, versions)
         self.dies_at = 0
         self.acts: list[tuple[str, str]] = []
         self.died: str | None = None

@@ -12,7 +12,7 @@ from warren_machines.metadata.cluster_version import attainable, check_needed, h
 from warren_machines.metadata.codec import encode_submission
 from warren_machines.metadata.machine import MetadataMachine
 from warren_raft.machine import Meta
-from warren_raft.versions import VersionNeeded, Versions
+from warren_raft.versions import NEWEST, VersionNeeded, Versions
 from warren_wire.errors import NotAllowed, PreconditionFailed
 
 OLD, NEW = Versions(1, 1), Versions(1, 2)
@@ -97,10 +97,12 @@ def test_the_version_survives_in_a_snapshot(world: World) -> None:
 def test_a_later_command_ends_the_node(world: World) -> None:
     machine, state = world.machine, world.state
     meta = Meta(1_000, 1, 1_000)
-    known = encode_submission(0, "a", 0, (commands.Barrier(),), 2)
-    unknown = msgpack.encode([0, "a", 0, [["from_the_future", 7]], 2])
+    later = NEWEST + 1
+    known = encode_submission(0, "a", 0, (commands.Barrier(),), later)
+    unknown = msgpack.encode([0, "a", 0, [["from_the_future", 7]], later])
     for entry in (known, unknown):
-        with pytest.raises(VersionNeeded, match="entry of a log is of version 2, .* start this"):
+        text = f"entry of a log is of version {later}, .* start this"
+        with pytest.raises(VersionNeeded, match=text):
             machine.apply(meta, entry, state)
     before = machine.snapshot(state)
     for entry in (msgpack.encode([0, "a", 0, [["from_nowhere", 7]], 1]), b"\xc1", b""):

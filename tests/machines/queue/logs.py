@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -18,6 +18,7 @@ from warren_machines.queue.claims.decision_commands import (
 from warren_machines.queue.commands import ForgetSink, Modify
 from warren_machines.queue.delayed import delay_commands
 from warren_machines.queue.filters.filter_commands import Judge, Judged
+from warren_machines.queue.jobs.job_commands import BeginJob, SteerJob, StepJob
 from warren_machines.queue.relays.relay_commands import EnqueueRelayed, ReleaseRelay
 from warren_machines.queue.sinks.sink_state import SinkRun
 from warren_wire.block.block import Block
@@ -201,6 +202,53 @@ def a_judgement(random: Random, queue: Queue) -> Judge:
     return Judge(tuple(found))
 
 
+def some_runs(random: Random, indexes: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    """Messages of some of these blocks, some of which are there."""
+    chosen = sorted(random.sample(indexes, min(len(indexes), random.randint(0, 4))))
+    return tuple((index, random.randint(0, 2), random.randint(2, 9)) for index in chosen)
+
+
+def job_commands(random: Random, queue: Queue) -> tuple[tuple[int, Callable[[], Any]], ...]:
+    """(weight, maker) of the commands about jobs."""
+    numbers = [*queue.state.jobs.by_number, 1]
+    job = queue.state.jobs.by_number.get(random.choice(numbers))
+    number, step = (job.number, job.step) if job else (1, 0)
+    ready = sorted({index for index, *_ in queue.state.order if index < number})
+    held = [run[0] for run in job.held] if job else []
+    return (
+        (
+            2,
+            lambda: BeginJob(
+                random.choice(("", "", "a")),
+                random.choice(("move", "move", "copy", "drop")),
+                9,
+                random.choice((0, 60, 60)),
+                b"",
+            ),
+        ),
+        (
+            9,
+            lambda: StepJob(
+                number,
+                step - (random.random() < 0.1),
+                some_runs(random, held),
+                some_runs(random, held),
+                some_runs(random, ready),
+                (random.randint(0, 60), 0),
+                3,
+                finished=random.random() < 0.2,
+                targets=(random.choice("tu"),),
+            ),
+        ),
+        (
+            3,
+            lambda: SteerJob(
+                number, random.choice(("pause", "resume", "resume", "cancel", "undo", "forget"))
+            ),
+        ),
+    )
+
+
 def sink_commands(
     random: Random, queue: Queue, run: str, batch: int
 ) -> tuple[tuple[int, Callable[[], c.AnyCommand]], ...]:
@@ -276,6 +324,7 @@ def a_command(random: Random, queue: Queue) -> c.AnyCommand:
         *decision_commands(random, reader, number, epoch, run, batch),
         (2, lambda: c.RegisterReader(f"one-{batch}", 0, "", random.choice((0, 40)))),
         *sink_commands(random, queue, run, batch),
+        *job_commands(random, queue),
     )
     (maker,) = random.choices([m for _, m in makers], [w for w, _ in makers])
     return maker()

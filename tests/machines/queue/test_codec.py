@@ -14,9 +14,8 @@ from warren_machines.queue.codec import (
 )
 from warren_machines.queue.commands import Enqueue, Settle, Submission
 from warren_machines.queue.machine import QueueMachine
-from warren_raft.versions import NEWEST
 
-SUBMISSION = Submission(7, "n1", 3, (Enqueue(), Settle(1, ((0, 5), (9, 9)))), NEWEST, 2)
+SUBMISSION = Submission(7, "n1", 3, (Enqueue(), Settle(1, ((0, 5), (9, 9)))), 1, 2)
 
 
 def test_a_submission_with_its_block_comes_back() -> None:

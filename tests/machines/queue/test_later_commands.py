@@ -12,7 +12,7 @@ from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.commands import Purge, Submission
 from warren_machines.queue.machine import QueueMachine
 from warren_raft.machine import Applied, Meta
-from warren_raft.versions import NEWEST, VersionNeeded
+from warren_raft.versions import NEWEST, OLDEST, VersionNeeded
 
 META = Meta(7, 1, 1_000)
 
@@ -44,7 +44,7 @@ def test_garbage_changes_nothing() -> None:
 def test_a_snapshot_has_the_form_of_the_newest_entry() -> None:
     queue = QueueMachine(config(), newest=NEWEST + 1)
     state = queue.init()
-    assert queue.form(state) == NEWEST
+    assert queue.form(state) == OLDEST
     queue.apply(META, encode_submission(Submission(0, "a", 0, (), NEWEST + 1)), state)
     queue.apply(META, encode_submission(Submission(0, "a", 0, (), NEWEST)), state)
     assert queue.form(state) == NEWEST + 1

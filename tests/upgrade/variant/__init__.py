@@ -1,4 +1,4 @@
-"""This program as the release after it would be: version 2, kept apart from the product.
+"""This program as the release after it would be: the next version, kept apart from the product.
 
 What such a release may bring is here once: a command in each machine (`Remark` of a queue, `Note`
 of the cluster) with its part of the snapshot, a file of another form, a frame between nodes, and

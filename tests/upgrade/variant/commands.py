@@ -1,4 +1,4 @@
-"""The commands that version 2 adds to the machines."""
+"""The commands that the version after this one adds to the machines."""
 
 from __future__ import annotations
 

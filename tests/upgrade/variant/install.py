@@ -1,4 +1,4 @@
-"""Makes this process a program of version 2; see the package."""
+"""Makes this process a program of the version after this one; see the package."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from warren_raft import versions
 HERE = Path(__file__).parent
 NEXT = versions.NEWEST + 1
 FRAME = 4
-"""The kind of a frame that version 2 sends with its heartbeats."""
+"""The kind of a frame that such a program sends with its heartbeats."""
 
 
 def install() -> None:
-    """Change what version 2 changes; before the broker is imported."""
+    """Change what that version changes; before the broker is imported."""
     vars(versions).update(NEWEST=NEXT, OWN=versions.Versions(versions.OLDEST, NEXT))
     _files()
     _frames()
@@ -26,7 +26,7 @@ def install() -> None:
 
 
 def _files() -> None:
-    """A snapshot of version 2 is in a file that says so, and ends with a word of its own."""
+    """A snapshot of that version is in a file that says so, and ends with a word of its own."""
     from warren_raft.storage import snapshot
     from warren_raft.storage.format import OtherVersion
     from warren_raft.storage.framed_file import seal, unseal
@@ -50,14 +50,14 @@ def _files() -> None:
 
 
 def _frames() -> None:
-    """A link of version 2 carries a frame that ends a connection of version 1."""
+    """A link of that version carries a frame that ends a connection of this version."""
     from warren_raft.runtime.net import codec, connection
 
     beat, take = connection.PeerConnection.send_heartbeat, connection.PeerConnection._take
 
     def send_heartbeat(self: connection.PeerConnection) -> None:
         if self.version >= NEXT:
-            self.stream.send(codec.frame(FRAME, b"of version 2"))
+            self.stream.send(codec.frame(FRAME, b"of that version"))
         beat(self)
 
     def taken(self: connection.PeerConnection, kind: int, body: memoryview) -> None:
@@ -84,7 +84,7 @@ def with_command(submission: type[msgspec.Struct], added: type) -> msgspec.msgpa
 
 
 def with_part(module: Any, write: str, read: str, part: str) -> None:
-    """Give a machine's snapshot one more part at its end, in the form of version 2."""
+    """Give a machine's snapshot one more part at its end, in the form of that version."""
     written, restored = getattr(module, write), getattr(module, read)
 
     def snapshot(state: Any) -> bytes:

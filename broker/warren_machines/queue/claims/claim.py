@@ -411,11 +411,8 @@ def _end(context: QueueContext, reader: ReaderState, number: int) -> HeldClaim:
 
 def end_use(context: QueueContext, claim: HeldClaim) -> None:
     """End a claim's use of the queue, after the claim."""
-    state = context.state
     if claim.messages:
-        state.unused_ms = context.now
-        if state.config.auto_delete and state.ever_used and not state.in_use:
-            context.expired("auto_delete")
+        context.use_ended()
 
 
 def _give_back(context: QueueContext, claim: HeldClaim, failed: bool) -> int:

@@ -282,6 +282,13 @@ class Order:
         for runs in (self.returned, *self.back.values()):
             runs.forget_filter(number)
 
+    def forget_listed(self, number: int) -> None:
+        """Forget a filter that was used in this entry alone: the order is as without it."""
+        for backlog in self.lanes.values():
+            backlog.forget_filter(number)
+        for runs in (self.returned, *self.back.values()):
+            runs.forget_listed(number)
+
     def cut_tail(self, lane: int, index: int, count: int) -> list[Fresh]:
         """Remove up to `count` messages of block `index` from the end of a lane."""
         backlog = self.lanes[lane]

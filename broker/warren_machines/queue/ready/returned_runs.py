@@ -121,6 +121,12 @@ class ReturnedRuns(Leaves):
         """Drop the place of a filter that is not used any more."""
         self._passed.pop(number, None)
 
+    def forget_listed(self, number: int) -> None:
+        """Forget a filter that was used in this entry alone."""
+        if self._passed.pop(number, None) is not None:
+            for leaf in self.leaves:
+                leaf.passed.pop(number, None)
+
     def find(
         self, wanted: Filter, search: FilterSearch
     ) -> tuple[tuple[int, int], Run] | int | None:

@@ -10,7 +10,7 @@ from tests.broker.cluster.universe import Universe
 from warren_raft.versions import Versions
 from warren_wire.errors import PreconditionFailed
 
-NEW = Versions(1, 2)
+OLD, NEW = Versions(1, 1), Versions(1, 2)
 BY_OPERATOR = {"finish_upgrade": "by-operator"}
 
 
@@ -31,7 +31,7 @@ def worlds() -> Iterator[Callable[..., Universe]]:
     made: list[Universe] = []
 
     def make(**settings: str) -> Universe:
-        world = Universe(settings=settings)
+        world = Universe(settings=settings, versions=OLD)
         made.append(world)
         world.until(world.ready, "they serve")
         return world
@@ -72,7 +72,7 @@ def test_an_old_node_that_returns_is_not_registered(worlds: Callable[..., Univer
     upgrade(world, "a", "b", "c")
     world.until(lambda: versions(world) == {2}, "raised")
     world.kill("c")
-    del world.programs["c"]
+    world.programs["c"] = OLD
     state = world.running["a"].broker.definitions.state
     before = state.nodes["c"]
     world.start("c")

@@ -16,7 +16,7 @@ from warren_raft.runtime.loop import Loop
 from warren_raft.runtime.net.call_table import CallState
 from warren_raft.runtime.net.peer_port import PeerPort
 from warren_raft.runtime.net.transport import REPEAT_MS, SUBJECTS_MAX, TEXTS_MAX, SaidOnce
-from warren_raft.versions import Versions
+from warren_raft.versions import OWN, Versions
 
 LONG_MS = 600_000
 """Of a handshake: what a stranger holds is held until the test is over."""
@@ -112,7 +112,7 @@ def test_while_two_versions_meet_each_node_says_so_once(
     assert 0 < len(lines) <= 4, "of each node one about its calls, one about the other's"
     for host, other in ((a, "b"), (b, "a")):
         refusal = host._transport.peer_port.refusals[other]
-        assert "node 'b' has versions 98 to 99" in refusal and "node 'a' has version 1" in refusal
+        assert "node 'b' has versions 98 to 99" in refusal and f"node 'a' has {OWN}" in refusal
     a.stop()
     b.stop()
     loop.close()

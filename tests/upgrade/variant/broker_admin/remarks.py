@@ -1,4 +1,4 @@
-"""Handlers of the requests that need version 2."""
+"""Handlers of the requests that need the version after this one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from upgrade.variant.commands import Note, Remark
 from warren_broker.admin.caller import Answer, Asker
 from warren_machines.metadata.cluster_version import check_needed
+from warren_raft.versions import NEWEST
 from warren_wire.admin import remarks as requests  # type: ignore[attr-defined]
 from warren_wire.admin.requests import Performed
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _add(asker: Asker, request: requests.AddRemarkRequest, answer: Answer) -> None:
-    check_needed(asker.state, 2, "a remark of a queue")
+    check_needed(asker.state, NEWEST, "a remark of a queue")
     command: Any = Remark(request.text)
     asker.ask(asker.queue(request.queue), command, answer, lambda _: Performed())
 
@@ -27,7 +28,7 @@ def _get(asker: Asker, request: requests.GetRemarksRequest, answer: Answer) -> N
 
 
 def _add_note(asker: Asker, request: requests.AddNoteRequest, answer: Answer) -> None:
-    check_needed(asker.state, 2, "a note")
+    check_needed(asker.state, NEWEST, "a note")
     command: Any = Note(request.text)
     asker.broker.definitions.submit(command, asker.then(answer, lambda _: Performed()))
 

@@ -1,0 +1,1 @@
+"""Jobs: work on messages of a queue that continues after a change of leaders."""
