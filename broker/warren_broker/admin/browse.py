@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import Any, Final
 
@@ -14,14 +15,21 @@ from warren_broker.admin.caller import Answer, Asker
 from warren_broker.admin.shown_values import shown
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.client.view_reads import Kept
+from warren_broker.cluster.message_match import MessageMatch
 from warren_broker.cluster.messages import ViewIs
-from warren_machines.message_filter.definition import MessageFilter
-from warren_machines.message_filter.evaluator import Evaluator
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.annotations import encoded_annotation
 from warren_machines.queue.places import BrowsedRows, BrowsePlace, Key, ViewRow, place_in
 from warren_wire import errors
-from warren_wire.admin.browse import BrowsedMessage, BrowsedPage, BrowseRequest, Encoding
+from warren_wire.admin.browse import (
+    BrowsedMessage,
+    BrowsedPage,
+    BrowseRequest,
+    Encoding,
+    SelectingRequest,
+    wanted_states,
+)
+from warren_wire.admin.requests import Result
 from warren_wire.amqp091 import properties as codec
 from warren_wire.amqp10.message.sent import encode_message
 from warren_wire.amqp10.proton import Data, Message, MessageException
@@ -29,7 +37,6 @@ from warren_wire.block.block import Block
 from warren_wire.block.layout import AREAS
 from warren_wire.kernel import is_owned, readable, split_sections
 from warren_wire.message_states import DEAD, STATES
-from warren_wire.sql_filter import FilterRefused
 from warren_wire.undecodable import UNDECODABLE
 
 MESSAGES_LOOKED_MAX: Final = 20_000
@@ -71,62 +78,34 @@ def decode_after(text: str) -> tuple[int, BrowsePlace | None]:
     return origin, place
 
 
-class _Match:
-    """What a message must be; raises InvalidArgument for a filter that is none."""
-
-    def __init__(self, request: BrowseRequest, now_ms: int) -> None:
-        self._evaluator: Evaluator | None = None
-        if request.filter:
-            try:
-                self._evaluator = Evaluator(MessageFilter((request.filter,)))
-            except FilterRefused as refused:
-                raise errors.InvalidArgument(f"filter: {refused}") from None
-        self._contains = request.contains.encode("utf-8", "surrogatepass")
-        self._priority = request.priority
-        self._born_from = now_ms - request.newer_ms if request.newer_ms else 0
-        self._born_to = now_ms - request.older_ms if request.older_ms else 1 << 62
-
-    @property
-    def reads(self) -> bool:
-        """Whether the message itself must be read for an answer."""
-        return bool(self._evaluator or self._contains or self._priority is not None)
-
-    def takes(self, block: Block | None, at: int, born_ms: int) -> bool:
-        """Return whether message `at` is wanted; without a block: as far as its age says."""
-        if not self._born_from <= born_ms <= self._born_to:
-            return False
-        if block is None:
-            return not self.reads
-        if self._priority is not None and block.priority(at) != self._priority:
-            return False
-        if self._evaluator is not None and not self._evaluator.matches(block, at):
-            return False
-        return not self._contains or self._contains in bytes(block.body(at))
-
-
-class _Browsing:
-    """One request, in turns of the loop: places are found, messages read, and asked for a match.
+class Browsing(ABC):
+    """One request about messages, in turns: places are found, messages read, and matched.
 
     It ends when the page is full, when nothing is left, or at one of the bounds above: then the
     page has what was found, and the next one continues behind the last message looked at.
     """
 
     def __init__(
-        self, asker: Asker, queue: QueueRecord, request: BrowseRequest, answer: Answer
+        self,
+        asker: Asker,
+        queue: QueueRecord,
+        request: SelectingRequest[Any],
+        states: str,
+        after: str,
+        answer: Answer,
     ) -> None:
         self._asker = asker
         self._group = queue.group
-        self._request = request
+        self._states = wanted_states(states)
         self._answer = answer
         self._loop = asker.broker.cluster.loop
-        self._wanted = _Match(request, self._loop.clock.epoch_ms())
-        self._origin, self._place = decode_after(request.after)
+        self._wanted = MessageMatch(request.wanted(self._loop.clock.epoch_ms()))
+        self._origin, self._place = decode_after(after)
         self._page = BrowsedRows((), (), (), True, ())
         self._rows: list[_Named] = []
         self._annotations: dict[tuple[int, int], dict[str, Any]] = {}
-        self._found: list[BrowsedMessage] = []
         self._current = True
-        self._looked = self._read_bytes = self._bytes = self._parts = 0
+        self._looked = self._read_bytes = 0
 
     def begin(self) -> None:
         """Answer later."""
@@ -138,13 +117,28 @@ class _Browsing:
         self._ask()
 
     def _full(self) -> bool:
-        return (
-            len(self._found) >= self._request.count
-            or self._looked >= MESSAGES_LOOKED_MAX
-            or self._read_bytes >= BROWSED_BYTES_MAX
-            or self._bytes >= BROWSED_ANSWER_BYTES
-            or self._parts >= BROWSED_ANSWER_PARTS
-        )
+        bounds = self._looked >= MESSAGES_LOOKED_MAX or self._read_bytes >= BROWSED_BYTES_MAX
+        return bounds or self.is_full()
+
+    @abstractmethod
+    def is_full(self) -> bool:
+        """Return whether the answer takes no more."""
+
+    def reads(self) -> bool:
+        """Return whether messages must be read before it is known which are meant."""
+        return self._wanted.reads
+
+    def most(self) -> int:
+        """Return how many of the next messages the answer takes."""
+        return PLACES_MAX
+
+    @abstractmethod
+    def take(self, row: ViewRow, block: Block | None, at: int, born_ms: int, why: str) -> None:
+        """Take a message that is meant; why: it cannot be read."""
+
+    @abstractmethod
+    def answered(self, behind: str) -> Result:
+        """Return the answer; behind: where the next one continues."""
 
     def _go_on(self) -> None:
         """Read what is known to be there, find more, or answer."""
@@ -152,21 +146,19 @@ class _Browsing:
             over = not (self._rows or self._page.more)
             place = self._place
             behind = "" if over or place is None else encode_after(self._origin, place)
-            page = BrowsedPage(tuple(self._found), behind, self._looked, self._current)
-            self._answer(page)
+            self._answer(self.answered(behind))
             return
         step = self._read if self._rows else self._ask
         self._loop.call_soon(self._asker.guard(step))
 
     def _ask(self) -> None:
         """Find the places of the next messages."""
-        left = self._request.count - len(self._found)
         self._asker.broker.viewing.browse(
             self._group,
-            self._request.wanted,
+            self._states,
             self._place,
             self._origin,
-            PLACES_MAX if self._wanted.reads else min(PLACES_MAX, left),
+            PLACES_MAX if self.reads() else min(PLACES_MAX, self.most()),
             self._asker.guard(self._placed),
         )
 
@@ -233,13 +225,48 @@ class _Browsing:
             del self._rows[0]
         self._place = place_in(row, key, ordinal)
         self._looked += 1
-        if not self._wanted.takes(block, at, born_ms):
-            return
-        behind = encode_after(self._origin, self._place)
+        if self._wanted.takes(block, at, born_ms):
+            self.take(row, block, at, born_ms, why)
+
+    def _failed(self, failed: ReadFailed) -> None:
+        kind = errors.Unavailable if failed.unavailable else errors.PreconditionFailed
+        self._answer(kind(failed.detail))
+
+
+class _Pages(Browsing):
+    """A page of messages."""
+
+    def __init__(
+        self, asker: Asker, queue: QueueRecord, request: BrowseRequest, answer: Answer
+    ) -> None:
+        super().__init__(asker, queue, request, request.states, request.after, answer)
+        self._request = request
+        self._found: list[BrowsedMessage] = []
+        self._bytes = self._parts = 0
+
+    def is_full(self) -> bool:
+        """See `Browsing`."""
+        return (
+            len(self._found) >= self._request.count
+            or self._bytes >= BROWSED_ANSWER_BYTES
+            or self._parts >= BROWSED_ANSWER_PARTS
+        )
+
+    def most(self) -> int:
+        """See `Browsing`."""
+        return self._request.count - len(self._found)
+
+    def answered(self, behind: str) -> BrowsedPage:
+        """See `Browsing`."""
+        return BrowsedPage(tuple(self._found), behind, self._looked, self._current)
+
+    def take(self, row: ViewRow, block: Block | None, at: int, born_ms: int, why: str) -> None:
+        """See `Browsing`."""
+        behind = "" if self._place is None else encode_after(self._origin, self._place)
         standing = self._standing(row)
         made = replace(standing, published_at=born_ms, place=behind, unreadable=why)
         if block is not None:
-            annotations = self._annotations.get((row[2], ordinal), {})
+            annotations = self._annotations.get((row[2], row[3]), {})
             made = _with_content(made, block, at, annotations, self._request.body_bytes)
         self._bytes += len(made.body) + len(str(made.headers)) + len(str(made.annotations))
         self._parts += _PARTS + sum(map(_parts, (made.properties, made.headers, made.annotations)))
@@ -263,10 +290,6 @@ class _Browsing:
             since=row[7],
             next_at=row[8],
         )
-
-    def _failed(self, failed: ReadFailed) -> None:
-        kind = errors.Unavailable if failed.unavailable else errors.PreconditionFailed
-        self._answer(kind(failed.detail))
 
 
 def _with_content(
@@ -339,4 +362,4 @@ def _parts(value: Any) -> int:
 def _browse(asker: Asker, request: BrowseRequest, answer: Answer) -> None:
     asker.access.browse_queue(request.name)
     queue = asker.queue(request.name, store=True)
-    _Browsing(asker, queue, request, answer).begin()
+    _Pages(asker, queue, request, answer).begin()

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from warren_broker.access import requests
+from warren_broker.access.access import Access
 from warren_broker.broker.boot_definitions import BootDefinitions
 from warren_broker.broker.importing import DefinitionImports, ImportingNode
 from warren_broker.cluster.backups import Backups
@@ -29,6 +30,7 @@ from warren_broker.cluster.cluster import Cluster, ClusterCallbacks, MakeHost
 from warren_broker.cluster.connections import Connections, DescribedClient
 from warren_broker.cluster.definitions import Definitions, Done
 from warren_broker.cluster.ids import Ids
+from warren_broker.cluster.leader.job_runners import JobRunners
 from warren_broker.cluster.leader.leader_effects import LeaderCallbacks
 from warren_broker.cluster.leader.letter_forwarder import LetterForwarders, warn_of_fallback
 from warren_broker.cluster.leader.policy_follower import PolicyFollower
@@ -103,11 +105,10 @@ class Broker:
         self.joining = Joining(cluster, self.definitions, settings.peers)
         queues = settings.queues
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, queues.compress_bytes_min)
-        self.deletions = QueueDeletions(self.queues)
+        self.deletions, self.ids = QueueDeletions(self.queues), Ids(settings.node)
         self.reading = RemoteReads(cluster, self.definitions, timeout_ms)
         self.viewing = ViewReads(cluster, self.reading)
         self.backups = Backups(cluster, self.definitions, timeout_ms)
-        self.ids = Ids(settings.node)
         self.consuming = Consumers(self.queues, self.ids.consumer)
         self.resource_alarms, self.replies = ResourceAlarms(cluster), DirectReplies(cluster)
         self.publishing = Publisher(self.queues, self.replies)
@@ -117,6 +118,7 @@ class Broker:
         frame_max = settings.limits.frame_max
         self.dead_letters = DeadLetters(self.queues, self.publishing, frame_max)
         self.letter_forwarders = LetterForwarders(self.queues, self.publishing, frame_max, queues)
+        self.jobs = JobRunners(self.queues, self.publishing, partial(Access, self))
         self.absences = Absences(self.queues, self.reading, queues.consumer_disconnected_timeout_ms)
         self.reconciler = Reconciler(cluster, self.definitions)
         self.leader_transfer = LeaderTransfer(cluster)
@@ -193,6 +195,7 @@ class Broker:
                 expired=lambda group, reason: self.deletions.expired(group, reason),
                 dead_letter=lambda group, effect: self.dead_letters.publish(group, effect),
                 letters=lambda group, effect: self.letter_forwarders.carry_out(group, effect),
+                jobs=lambda group, effect: self.jobs.carry_out(group, effect),
             ),
         )
         return Cluster(

@@ -20,6 +20,7 @@ from warren_machines.queue.commands import (
     UplinkId,
 )
 from warren_machines.queue.effects import ActiveIs, CancelConsumer
+from warren_machines.queue.jobs.job_commands import JobStat
 from warren_machines.queue.places import BrowsedRows, BrowsePlace
 from warren_raft.errors import PeerError
 from warren_raft.types import MemberState
@@ -356,6 +357,16 @@ class ShovelsAre(Numbered, frozen=True, array_like=True, tag="shovels_are"):
 
     shovels: tuple[ShovelInfo, ...]
     static: dict[str, str]
+
+
+class AskJobs(Numbered, frozen=True, array_like=True, tag="ask_jobs"):
+    """Ask for the jobs of the queues that the receiver leads; from version JOBS_VERSION on."""
+
+
+class JobsAre(Numbered, frozen=True, array_like=True, tag="jobs_are"):
+    """Answer AskJobs: (group, job)."""
+
+    jobs: tuple[tuple[int, JobStat], ...]
 
 
 class AskConnections(Numbered, frozen=True, array_like=True, tag="ask_connections"):

@@ -34,7 +34,7 @@ def _as_the_node(route: AdminRoute, kind: type[AdminRequest[Any]]) -> Iterator[H
         at = [part[1:] for part in path.split("/") if part.startswith(":")]
 
         async def answered(call: HttpCall, *names: str, at: list[str] = at) -> HttpReply:
-            given = dict(zip(at, names, strict=True))
+            given = _named(kind, dict(zip(at, names, strict=True)))
             body = _beside(call, route, kind) if keys.difference(given) else {}
             fields = {key: one for key, one in {**body, **given}.items() if key in keys}
             vhost = None if "vhost" in keys else given.get("vhost")
@@ -56,6 +56,14 @@ def _as_the_node(route: AdminRoute, kind: type[AdminRequest[Any]]) -> Iterator[H
             without=without,
             shows=answer_type(kind) if over.shows else None,
         )
+
+
+def _named(kind: type[AdminRequest[Any]], given: dict[str, str]) -> dict[str, Any]:
+    """Return what a path says; raises HttpRefusal where a number is expected, and is none."""
+    try:
+        return given | queried(kind, given)
+    except InvalidArgument as refused:
+        raise bad_request(refused.detail) from None
 
 
 def _beside(call: HttpCall, route: AdminRoute, kind: type[AdminRequest[Any]]) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 import msgspec
 
 from warren_wire.admin.queues import QueueRequest
 from warren_wire.admin.requests import DurationMs, Number, Result, Text, route, seen
 from warren_wire.errors import InvalidArgument
+from warren_wire.job_spec import Wanted
 from warren_wire.message_states import STATES
 
 BROWSED_MAX: Final = 500
@@ -16,6 +17,7 @@ BROWSED_MAX: Final = 500
 BODY_SHOWN_BYTES: Final = 1_024
 BODY_SHOWN_MAX: Final = 1 << 20
 """Bytes of each body that are shown: by default, at most."""
+T = TypeVar("T")
 Encoding = Literal["text", "base64"]
 
 
@@ -67,6 +69,55 @@ class BrowsedMessage(msgspec.Struct, frozen=True):
     unreadable: str = ""
 
 
+class SelectingRequest(QueueRequest[T], Generic[T], frozen=True):
+    """A request about those messages of a queue for which all of this holds.
+
+    filter      a SQL filter expression over properties and application properties (headers)
+    contains    text in the body, as its UTF-8
+    priority    only messages of this one
+    older_ms    only messages that entered the queue at least so long ago; 0: all
+    newer_ms    only messages that entered it at most so long ago; 0: all
+    reason      of the latest death of a dead letter: rejected, expired, maxlen, delivery_limit
+    origin      the queue in which it died
+    hour        of that death in UTC, such as 2026-11-30T04; of other messages: of their arrival
+    header      NAME=TEXT: a header, and its value as a text
+    """
+
+    filter: Text = ""
+    contains: Text = ""
+    priority: Annotated[int, msgspec.Meta(ge=0, le=31)] | None = None
+    older_ms: DurationMs = 0
+    newer_ms: DurationMs = 0
+    reason: str = ""
+    origin: str = ""
+    hour: str = ""
+    header: Text = ""
+
+    def wanted(self, now_ms: int) -> Wanted:
+        """Return which messages are meant."""
+        born_from = now_ms - self.newer_ms if self.newer_ms else 0
+        born_to = now_ms - self.older_ms if self.older_ms else 1 << 62
+        by = (self.filter, self.contains, self.priority, born_from, born_to)
+        return Wanted(*by, self.reason, self.origin, self.hour, self.header)
+
+    def checked(self) -> Self:
+        """See the base class."""
+        if self.header and "=" not in self.header:
+            raise InvalidArgument(f"header: {self.header[:40]!r} is not NAME=TEXT")
+        return self
+
+
+def wanted_states(states: str) -> tuple[str, ...]:
+    """Return the states that are joined by commas; "": all. Raises InvalidArgument."""
+    found = tuple(states.split(",")) if states else STATES
+    for name in found:
+        if name not in STATES:
+            raise InvalidArgument(
+                f"states: {name[:40]!r} is none of a message's; known: {', '.join(STATES)}"
+            )
+    return found
+
+
 class BrowsedPage(Result, frozen=True):
     """Messages that match, and where the next page begins.
 
@@ -82,7 +133,7 @@ class BrowsedPage(Result, frozen=True):
     current: bool
 
 
-class BrowseRequest(QueueRequest[BrowsedPage], frozen=True):
+class BrowseRequest(SelectingRequest[BrowsedPage], frozen=True):
     """Look at messages of a queue, which stay as they are; 404. Answer: BrowsedPage.
 
     They come state by state, in the order in which the queue keeps them: ready ones in the order of
@@ -91,14 +142,9 @@ class BrowseRequest(QueueRequest[BrowsedPage], frozen=True):
     what changes its state may be met in both, or in neither. Answered by any node that has a member
     of the queue, else by the leader.
 
-    states      of ready, held, delayed, claimed, dead, joined by commas; "": all
+    states      of ready, held, delayed, claimed, dead, kept, joined by commas; "": all
     after       where to continue, `next` of an earlier page; "": from the beginning
     count       of messages at most
-    filter      a SQL filter expression over properties and application properties (headers)
-    contains    text in the body, as its UTF-8
-    priority    only messages of this one
-    older_ms    only messages that entered the queue at least so long ago; 0: all
-    newer_ms    only messages that entered it at most so long ago; 0: all
     body_bytes  bytes of each body that are shown
     """
 
@@ -108,23 +154,9 @@ class BrowseRequest(QueueRequest[BrowsedPage], frozen=True):
     states: Text = ""
     after: Text = ""
     count: Annotated[int, msgspec.Meta(ge=1, le=BROWSED_MAX)] = 100
-    filter: Text = ""
-    contains: Text = ""
-    priority: Annotated[int, msgspec.Meta(ge=0, le=31)] | None = None
-    older_ms: DurationMs = 0
-    newer_ms: DurationMs = 0
     body_bytes: Annotated[int, msgspec.Meta(ge=0, le=BODY_SHOWN_MAX)] = BODY_SHOWN_BYTES
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The states by name."""
-        return tuple(self.states.split(",")) if self.states else STATES
 
     def checked(self) -> Self:
         """See the base class."""
-        for name in self.wanted:
-            if name not in STATES:
-                raise InvalidArgument(
-                    f"states: {name[:40]!r} is none of a message's; known: {', '.join(STATES)}"
-                )
-        return self
+        wanted_states(self.states)
+        return super().checked()

@@ -240,8 +240,8 @@ class BrowseOptions(ClaimOptions):
         "state",
         parse_states,
         None,
-        "spark.read: which messages: ready, held, delayed, claimed, dead, some of them with commas "
-        "between, or all; with the columns that say so. Left out: ready, without those columns",
+        "spark.read: which messages: ready, held, delayed, claimed, dead, kept, some of them with "
+        "commas between, or all; with the columns that say so. Left out: ready, without these",
     )
     first_index: int = _view(
         "firstIndex",

@@ -14,7 +14,7 @@ from pyspark_warren.rows.rows import ClaimedBlock, to_arrow
 from warren.views import ViewedBlock
 from warren_wire.amqp10.viewed import Row, ViewHead
 from warren_wire.block.block import encode
-from warren_wire.message_states import CLAIMED, DEAD, HELD, STATES
+from warren_wire.message_states import CLAIMED, DEAD, HELD, IN_JOB, STATES
 
 
 def viewed_rows(
@@ -89,7 +89,7 @@ def _state_of(row: Row) -> str:
 
 _MAKERS: Final[dict[str, Callable[[ViewHead], list[object]]]] = {
     "state": _state,
-    "holder": _named(HELD, CLAIMED),
+    "holder": _named(HELD, CLAIMED, IN_JOB),
     "claim": _number(9),
     "since": _number(7, 1000),
     "next_try": _number(8, 1000),

@@ -19,7 +19,7 @@ from warren.admin.membership import MemberCalls, NodeCalls
 from warren.admin.shovels import ShovelCalls
 from warren.calls import AdminCalls, call
 from warren.connection import Connection
-from warren.errors import Conflict
+from warren.errors import Conflict, NotFound
 from warren.queues import Queue, QueueCalls, Reader
 from warren.waiting import Waiting
 from warren_wire.admin import (
@@ -30,6 +30,8 @@ from warren_wire.admin import (
     definitions,
     delayed,
     exchanges,
+    jobs,
+    letters,
     limits,
     overview,
     parameters,
@@ -71,6 +73,65 @@ class BrowsedQueueCalls(QueueCalls):
         """Yield messages, which stay as they are; see `pages` and `BrowseRequest`."""
         for page in self.pages(name, **asked):
             yield from page.messages
+
+
+class LetterCalls(AdminCalls):
+    """What messages of queues have in common, dead letters above all."""
+
+    page = call(letters.GroupLettersRequest)
+
+    def groups(
+        self, queue: str, *, by: str = "", looked_max: int = 1_000_000, **asked: Any
+    ) -> letters.LetterGroups:
+        """Return groups of messages, those with most first; `next` is not empty: there are more.
+
+        Without `by` there is one group, or none: how many messages a job would find.
+
+        looked_max  messages to look at, some thousands more at the most
+        asked       other fields of `GroupLettersRequest`
+        """
+        request = letters.GroupLettersRequest(queue, by=by, **asked)
+        found: dict[tuple[str, ...], letters.LetterGroup] = {}
+        looked, current = 0, True
+        while True:
+            page = self.ask(request)
+            looked, current = looked + page.looked, current and page.current
+            for one in page.groups:
+                values = tuple(one.values.values())
+                known = found.get(values)
+                found[values] = one if known is None else _added(known, one)
+            if not page.next or looked >= looked_max:
+                break
+            request = structs.replace(request, after=page.next)
+        ordered = sorted(
+            found.values(), key=lambda one: (-one.messages, tuple(one.values.values()))
+        )
+        return letters.LetterGroups(tuple(ordered), page.next, looked, current)
+
+
+def _added(one: letters.LetterGroup, other: letters.LetterGroup) -> letters.LetterGroup:
+    return structs.replace(
+        one,
+        messages=one.messages + other.messages,
+        body_bytes=one.body_bytes + other.body_bytes,
+        first_at=min(one.first_at, other.first_at),
+        last_at=max(one.last_at, other.last_at),
+    )
+
+
+class JobCalls(AdminCalls):
+    """Jobs over the messages of queues."""
+
+    begin = call(jobs.BeginJobRequest)
+    list = call(jobs.ListJobsRequest)
+    steer = call(jobs.SteerJobRequest)
+
+    def get(self, queue: str, job: int) -> jobs.JobInfo:
+        """Return a job of a queue; raises NotFound."""
+        for one in self.list(queue):
+            if one.job == job:
+                return one
+        raise NotFound(f"queue {queue!r} has no job {job}; see `warren jobs list --queue {queue}`")
 
 
 class DelayedCalls(AdminCalls):
@@ -307,6 +368,8 @@ class Admin(AdminCalls):
     def __init__(self, connection: Connection, waiting: Waiting | None = None) -> None:
         super().__init__(connection)
         self.queues = BrowsedQueueCalls(connection)
+        self.letters = LetterCalls(connection)
+        self.jobs = JobCalls(connection)
         self.delayed = DelayedCalls(connection)
         self.claims = ClaimCalls(connection)
         self.sinks = SinkCalls(connection)

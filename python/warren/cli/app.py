@@ -15,6 +15,7 @@ from warren.cli.connections import channels, connections, consumers
 from warren.cli.context import context
 from warren.cli.definitions import definitions
 from warren.cli.exchanges import bindings, exchanges
+from warren.cli.jobs import jobs, letters
 from warren.cli.limits import limits
 from warren.cli.local_cluster import cluster
 from warren.cli.members import queues
@@ -48,6 +49,7 @@ GROUPS = {
     "connections": connections,
     "channels": channels,
     "consumers": consumers,
+    "jobs": jobs,
     "claims": claims,
     "sinks": sinks,
     "relays": relays,
@@ -98,4 +100,5 @@ def options(version: Version = False, wait: WaitForNode = False) -> None:
 
 app.command("publish")(publish)
 app.command("browse")(browse)
+app.command("letters")(letters)
 app.command("migrate")(migrate)

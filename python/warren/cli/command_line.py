@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 READS: Final = frozenset(
     {
         *("list", "show", "status", "members", "delayed", "export", "list-topic"),
-        "browse",
+        *("browse", "letters"),
         *("check-if-node-is-quorum-critical", "check-if-quorum-critical", "authenticate"),
     }
 )

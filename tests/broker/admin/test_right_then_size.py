@@ -19,8 +19,8 @@ from warren_wire.amqp10.request import RequestMessage
 from warren_wire.errors import AccessRefused, InvalidArgument
 
 UNTAGGED = {
-    *("auth", "bindings", "epochs", "exchanges", "federation-links", "queues", "shovels", "sinks"),
-    *("user-limits", "whoami"),
+    *("auth", "bindings", "epochs", "exchanges", "federation-links", "jobs", "queues", "shovels"),
+    *("sinks", "user-limits", "whoami"),
 }
 """Where permissions decide, or a handler with more than a tag."""
 
@@ -37,7 +37,7 @@ def refused(tag: str, what: str) -> None:
 def test_a_request_has_a_tag_where_permissions_do_not_decide() -> None:
     untagged = [one for one, _ in ROUTES.values() if one.tag is None]
     assert {one.pattern[0] for one in untagged} == UNTAGGED
-    looks = {"federation-links", "shovels", "user-limits", "whoami"}
+    looks = {"federation-links", "jobs", "shovels", "user-limits", "whoami"}
     taking = {one.pattern[0] for one in untagged if one.method != "GET"}
     assert taking == UNTAGGED - looks
     large = {one.shown for one in untagged if one.bytes_max > BODY_BYTES_MAX}

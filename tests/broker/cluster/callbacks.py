@@ -10,6 +10,7 @@ LEADER = LeaderCallbacks(
     expired=lambda group, reason: None,
     dead_letter=lambda group, effect: None,
     letters=lambda group, effect: None,
+    jobs=lambda group, effect: None,
 )
 CLUSTER = ClusterCallbacks(
     metadata_applied=lambda meta, data, applied, leading: None,

@@ -50,6 +50,8 @@ def to_refusal(refused: Refused, queue: QueueRecord) -> errors.Refusal:
             return errors.not_empty(name, vhost)
         case "exclusive_use":
             return errors.exclusive_use(name, vhost)
+        case "no_job":
+            return errors.NotFound(refused.detail)
         case "deleted":
             return errors.no_queue(name, vhost)
         case "invalid":

@@ -62,12 +62,14 @@ class LeaderCallbacks:
     expired      called with a queue to be deleted: (group, reason)
     dead_letter  called with messages for the dead letter exchange: (group, effect)
     letters      called with letters that are to be forwarded, or have left: (group, effect)
+    jobs         called when jobs of a queue are to be carried on: (group, effect)
     """
 
     is_over: Callable[[str, int, int], bool]
     expired: Callable[[int, str], None]
     dead_letter: Callable[[int, queue_effects.DeadLetter], None]
     letters: Callable[[int, queue_effects.LettersDue | queue_effects.LettersGone], None]
+    jobs: Callable[[int, queue_effects.JobsDue], None]
 
 
 class _Later(NamedTuple):
@@ -115,6 +117,7 @@ class LeaderEffects:
             queue_effects.FiltersBehind: self._scans.due,
             queue_effects.LettersDue: callbacks.letters,
             queue_effects.LettersGone: callbacks.letters,
+            queue_effects.JobsDue: callbacks.jobs,
             queue_effects.Expired: lambda group, effect: callbacks.expired(group, effect.reason),
         }
 

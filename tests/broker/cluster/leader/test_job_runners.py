@@ -1,0 +1,358 @@
+"""Jobs under faults: leaders come and go, answers are lost, and each message arrives once.
+
+The runners are the node's own; both queues are machines with logs, and what is under way is in a
+list, from which chance takes what happens next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.machines.queue.world import Queue
+from warren_broker.access.access import Access
+from warren_broker.cluster.client.relayed import relayed_command
+from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart
+from warren_broker.cluster.leader import job_runners
+from warren_broker.cluster.leader.job_runners import JobRunners
+from warren_broker.cluster.leader.set_aside import SetAsideCounts
+from warren_machines.queue import commands as c
+from warren_machines.queue.codec import encode_submission
+from warren_machines.queue.effects import JobsDue
+from warren_machines.queue.jobs.job_commands import BeginJob, JobStat, SteerJob
+from warren_raft.versions import NEWEST
+from warren_wire import errors
+from warren_wire.amqp091 import properties
+from warren_wire.block.block import Block, encode
+from warren_wire.job_spec import JobSpec, Wanted, encode_spec
+from warren_wire.kernel import MessageTable, Selection
+
+SOURCE, TARGET = 1, 2
+SEEDS = range(40)
+
+
+class World:
+    """Two queues, a leader that runs the jobs of the first, and what is under way.
+
+    under_way  calls that have not happened yet, in no order: proposals, publishes, answers, timers
+    lost       how often one that is taken is lost, where that may be
+    """
+
+    def __init__(self, seed: int, **of_target: Any) -> None:
+        self.random = Random(seed)
+        self.queues = {SOURCE: Queue(), TARGET: Queue(**of_target)}
+        self.blocks: dict[tuple[int, int], Block] = {}
+        self.records = {
+            group: SimpleNamespace(group=group, vhost="/", name=name, config=queue.state.config)
+            for (group, queue), name in zip(self.queues.items(), "st", strict=True)
+        }
+        self.under_way: list[Any] = []
+        self.term = 0
+        self.now = 0
+        self.may = True
+        self.lead()
+
+    # ------------------------------------------------------------ a node
+
+    def lead(self) -> None:
+        """A new leader: nothing is known of what the one before had under way."""
+        self.term += 1
+        self.runners = JobRunners(self._clients(), self._publishing(), self._access)
+        self.runners.carry_out(SOURCE, JobsDue())
+
+    def _access(self, vhost: str, user: str) -> Access:
+        def publish(exchange: str, keys: Any) -> None:
+            if not self.may:
+                raise errors.AccessRefused("write access refused")
+
+        return SimpleNamespace(publish=publish)  # type: ignore[return-value]
+
+    def _clients(self) -> Any:
+        term = self.term
+        clock = SimpleNamespace(monotonic_ms=lambda: self.now, epoch_ms=lambda: self.now)
+        loop = SimpleNamespace(
+            now_ms=self.now,
+            clock=clock,
+            call_soon=lambda call: self.under_way.append(("soon", term, call)),
+            call_later=partial(self._timer, term),
+        )
+        host = SimpleNamespace(
+            node_id="a",
+            is_leader=lambda group: True,
+            term=lambda group: self.term,
+            state=lambda group: self.queues[group].state,
+            read_entry=lambda group, index: SimpleNamespace(time_ms=1),
+        )
+        cluster: Any = SimpleNamespace(
+            loop=loop,
+            host=host,
+            handlers={},
+            on_leader=[],
+            on_peer_down=[],
+            on_peer_suspected=[],
+            leader_of=lambda group: "a",
+            stored=SimpleNamespace(read=lambda group, index: self.blocks[group, index]),
+            effects=SimpleNamespace(command=self._proposed),
+        )
+        cluster.set_aside = SetAsideCounts(cluster)
+        state = SimpleNamespace(
+            groups=self.records,
+            scopes={"/": None},
+            queue=lambda vhost, name: {"s": self.records[SOURCE], "t": self.records[TARGET]}.get(
+                name
+            ),
+        )
+        definitions = SimpleNamespace(state=state, call_at_ready=lambda call: call())
+        return SimpleNamespace(
+            cluster=cluster,
+            definitions=definitions,
+            absent=lambda queue: False,
+            client=lambda queue: SimpleNamespace(with_block=partial(self._sent, queue.group, term)),
+            ask=partial(self._asked, term),
+        )
+
+    def _timer(self, term: int, delay_ms: int, call: Any) -> Any:
+        timer = SimpleNamespace(active=True)
+        timer.cancel = lambda: setattr(timer, "active", False)
+        self.under_way.append(("timer", term, lambda: timer.active and call()))
+        return timer
+
+    def _proposed(self, group: int, command: Any) -> None:
+        self.under_way.append(("propose", 0, partial(self.apply, group, command)))
+
+    def _publishing(self) -> Any:
+        return SimpleNamespace(
+            shares=SimpleNamespace(of=lambda key: key), publish=partial(self._publish, self.term)
+        )
+
+    def _publish(self, term: int, vhost: str, table: MessageTable, *more: Any) -> None:
+        run: PublishedRun = more[2]
+        whole = Selection(table, 0, table.count)
+        name = table.route(0).routing_key.decode()
+        group = {"s": SOURCE, "t": TARGET}[name]
+        run.guarded(
+            lambda: [
+                self._sent(
+                    group,
+                    term,
+                    relayed_command(run.names[0].origin, part.selection, run.names),
+                    encode(
+                        [table.body(i) for i in part.selection],
+                        [table.properties_of(i) for i in part.selection],
+                        (b"", name.encode()),
+                    ),
+                    partial(self._confirmed, run, number, part),
+                )
+                for number, part in enumerate(run.routed([QueuePart(name, whole, whole)]))
+            ]
+        )
+
+    def _confirmed(
+        self, run: PublishedRun, number: int, part: QueuePart, reply: Any, _: int
+    ) -> None:
+        if isinstance(reply, c.Refused):
+            run.confirmed(number, part, False, list(part.selection)[reply.accepted :])
+        else:
+            run.confirmed(number, part, True, None)
+
+    def _sent(self, group: int, term: int, command: Any, block: bytes, on_reply: Any) -> None:
+        """An uplink sends it until it is answered, whatever leads; its answer may be late."""
+
+        def arrives() -> None:
+            reply = self.queues[group].do(command, block)
+            self.blocks[group, self.queues[group].index] = Block.decode(block)
+            self.under_way.append(("answer", term, partial(on_reply, reply, 0)))
+
+        self.under_way.append(("send", 0, arrives))
+
+    def _asked(self, term: int, queue: Any, command: Any, done: Any) -> None:
+        def arrives() -> None:
+            reply = self.queues[queue.group].do(command)
+            self.under_way.append(("answer", term, partial(done, reply)))
+            self.drop_what_is_begun(queue.group)
+
+        self.under_way.append(("send", 0, arrives))
+
+    # ------------------------------------------------------------ what happens
+
+    def apply(self, group: int, command: Any) -> None:
+        """A proposal is applied."""
+        queue = self.queues[group]
+        applied = queue.apply(encode_submission(c.Submission(0, "a", 0, (command,), NEWEST)))
+        if JobsDue() in applied.effects:
+            self.runners.carry_out(group, JobsDue())
+
+    def drop_what_is_begun(self, group: int) -> None:
+        """The target's leader carries out the jobs that remove what was brought."""
+        self.runners.carry_out(group, JobsDue())
+
+    def put(self, *bodies: str, group: int = SOURCE) -> None:
+        head = properties.encode(properties.Properties(headers={"n": 1}))
+        data = encode([one.encode() for one in bodies], [head] * len(bodies), (b"", b"s"))
+        queue = self.queues[group]
+        queue.do(c.Enqueue(), data)
+        self.blocks[group, queue.index] = Block.decode(data)
+
+    def step(self, lossy: bool) -> bool:
+        """Something happens; False: nothing is under way."""
+        self.now += 3
+        if not self.under_way:
+            return False
+        kind, term, call = self.under_way.pop(self.random.randrange(len(self.under_way)))
+        if term and term != self.term:
+            return True  # of a leader that is gone
+        if lossy and kind in ("answer", "propose") and self.random.random() < 0.2:
+            # Without these a leader waits for ever: it is one that has lost its leadership.
+            self.lead()
+            return True
+        call()
+        return True
+
+    def run(self, steps: int = 3_000, lossy: bool = False) -> None:
+        for _ in range(steps):
+            if not self.step(lossy):
+                return
+
+    def begin(self, way: Any = "move", **spec: Any) -> int:
+        said = JobSpec(**{"routing_key": "t", "stamped": True, **spec})
+        command = BeginJob("", way, 99, 60_000, encode_spec(said))
+        number: int = self.queues[SOURCE].do(command).job.number
+        self.runners.carry_out(SOURCE, JobsDue())
+        return number
+
+    def steer(self, job: int, action: Any) -> Any:
+        reply = self.queues[SOURCE].do(SteerJob(job, action))
+        self.runners.carry_out(SOURCE, JobsDue())
+        return reply
+
+    def stat(self, job: int) -> JobStat:
+        return self.queues[SOURCE].state.jobs.by_number[job].stat()
+
+    def ready(self, group: int) -> list[str]:
+        return [
+            self.blocks[group, index].body(ordinal).tobytes().decode()
+            for index, ordinal in self.queues[group].ready()
+        ]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several steps to a job."""
+    monkeypatch.setattr(job_runners, "TAKEN_MESSAGES_MAX", 4)
+
+
+def filled(seed: int, **of_target: Any) -> tuple[World, list[str]]:
+    world = World(seed, **of_target)
+    bodies = [f"m{n}" for n in range(30)]
+    left = list(bodies)
+    while left:
+        count = world.random.randint(1, 5)
+        world.put(*left[:count])
+        del left[:count]
+    return world, bodies
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_message_moves_once_and_comes_back_once(seed: int) -> None:
+    world, bodies = filled(seed)
+    job = world.begin()
+    world.run(200, lossy=True)
+    world.lead()
+    world.run()
+    done = world.stat(job)
+    assert (done.state, done.done, done.left, done.kept) == ("done", 30, 0, 30)
+    assert world.ready(SOURCE) == [] and sorted(world.ready(TARGET)) == sorted(bodies)
+    world.queues[TARGET].do(c.Get(5, 5, True))  # a consumer has one of them
+    world.steer(job, "undo")
+    world.run(100, lossy=True)
+    world.lead()
+    world.run()
+    assert world.stat(job).state == "undone"
+    assert sorted(world.ready(SOURCE)) == sorted(bodies) and world.ready(TARGET) == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cancelled_move_leaves_each_message_in_one_queue(seed: int) -> None:
+    world, bodies = filled(seed, max_length=10, overflow="reject-publish")
+    job = world.begin()
+    world.run(world.random.randint(20, 150), lossy=True)
+    world.steer(job, "cancel")
+    world.run(40, lossy=True)
+    taken = []
+    while (got := world.queues[TARGET].do(c.Get(5, 5, True))).delivery is not None:
+        taken.append(got.delivery)  # there is room, for what arrives late
+    found = [world.blocks[TARGET, one.index].body(one.first).tobytes().decode() for one in taken]
+    world.lead()
+    world.run()
+    assert world.stat(job).state == "cancelled" and not world.stat(job).held
+    every = Counter([*found, *world.ready(SOURCE), *world.ready(TARGET)])
+    assert every == Counter(bodies)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_message_is_copied_once(seed: int) -> None:
+    world, bodies = filled(seed)
+    job = world.begin("copy")
+    world.run(200, lossy=True)
+    world.lead()
+    world.run()
+    assert (world.stat(job).state, world.stat(job).done) == ("done", 30)
+    assert world.ready(SOURCE) == bodies and sorted(world.ready(TARGET)) == sorted(bodies)
+    world.steer(job, "undo")
+    world.run()
+    assert world.ready(SOURCE) == bodies and world.ready(TARGET) == []
+
+
+def test_what_comes_while_a_job_runs_is_not_looked_at() -> None:
+    world, bodies = filled(1)
+    job = world.begin(routing_key="s")
+    world.put("late")
+    world.run()
+    assert world.stat(job).done == 30
+    assert world.ready(SOURCE) == ["late", *bodies]
+
+
+def test_a_job_without_a_right_waits_and_goes_on() -> None:
+    world, bodies = filled(2)
+    world.may = False
+    job = world.begin()
+    world.run(50)
+    assert "access refused" in world.stat(job).why and world.stat(job).held == 4
+    world.may = True
+    world.run()
+    assert world.stat(job).state == "done" and sorted(world.ready(TARGET)) == sorted(bodies)
+    world.may = False
+    back = world.begin(wanted=Wanted())
+    world.put("x")
+    world.steer(back, "cancel")
+    world.run()
+    assert world.stat(back).state == "cancelled"
+
+
+def test_only_what_matches_is_taken() -> None:
+    world, _ = filled(3)
+    job = world.begin("drop", wanted=Wanted(contains="m1"))
+    world.run()
+    assert world.stat(job).done == 11 and len(world.ready(SOURCE)) == 19
+    one = world.queues[SOURCE].ready()[0]
+    single = world.begin("drop", wanted=Wanted(index=one[0], ordinal=one[1]))
+    world.run()
+    assert (world.stat(single).done, world.stat(single).looked) == (1, 1)
+    none = world.begin("drop", wanted=Wanted(filter="n = 2"))
+    world.run()
+    assert (world.stat(none).done, world.stat(none).looked) == (0, 30)
+
+
+def test_a_drop_is_undone() -> None:
+    world, bodies = filled(4)
+    job = world.begin("drop")
+    world.run()
+    assert world.ready(SOURCE) == []
+    world.steer(job, "undo")
+    world.run()
+    assert sorted(world.ready(SOURCE)) == sorted(bodies)
