@@ -25,16 +25,20 @@ FILES: dict[str, str] = {
 """File → package: the load generator in bench/load is built with librabbitmq and, for TLS, with
 OpenSSL; a Java client."""
 UNPACKED = STATE / "debian"
-ADMIN = "rabbitmqadmin"
-ADMIN_PACKAGE = "rabbitmq-server"
-"""RabbitMQ's command line for its HTTP API is unpacked, since the package would start a broker."""
+PROGRAMS_UNPACKED: dict[str, str] = {
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "rabbitmqadmin": "rabbitmq-server",
+}
+"""Program → package that is unpacked where the program is missing: installed, it would start a
+service. RabbitMQ's command line for its HTTP API; what dashboards and alerts are shown with."""
 
 
-def rabbitmqadmin() -> str | None:
-    """Return RabbitMQ's `rabbitmqadmin`: the one named, the system's, the one unpacked; or None."""
-    named = os.environ.get("RABBITMQADMIN") or shutil.which(ADMIN)
-    unpacked = UNPACKED / "usr/bin" / ADMIN
-    return named or (str(unpacked) if unpacked.exists() else None)
+def unpacked(program: str) -> str | None:
+    """Return the one that NAME (in capitals) names, the system's, the one unpacked; or None."""
+    named = os.environ.get(program.upper()) or shutil.which(program)
+    place = UNPACKED / "usr/bin" / program
+    return named or (str(place) if place.exists() else None)
 
 
 def missing() -> list[str]:
@@ -47,27 +51,32 @@ def missing() -> list[str]:
 def ensure(logs: Path) -> None:
     """Install missing packages where possible (root, apt-get); print what stays missing."""
     _ensure_installed(logs / "apt.log")
-    if rabbitmqadmin() is None:
-        _unpack(logs / "apt.log")
-
-
-def _unpack(log: Path) -> None:
-    """Unpack the package with `rabbitmqadmin` where it can be downloaded; needs no root."""
-    if shutil.which("apt-get") and shutil.which("dpkg-deb"):
-        with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder)
-            download = ["apt-get", "download", ADMIN_PACKAGE]
-            if not console.quiet(f"downloading {ADMIN}", download, log, cwd=place):
-                console.quiet("refreshing the package lists", ["apt-get", "update"], log)
-                console.quiet(f"downloading {ADMIN}", download, log, cwd=place)
-            for package in place.glob("*.deb"):
-                unpack = ["dpkg-deb", "--extract", str(package), str(UNPACKED)]
-                console.quiet(f"unpacking {ADMIN}", unpack, log)
-    if rabbitmqadmin() is None:
+    for package in sorted({PROGRAMS_UNPACKED[one] for one in _not_unpacked()}):
+        _unpack(package, logs / "apt.log")
+    for program in _not_unpacked():
         console.say(
-            f" ! {ADMIN} is missing: its tests are skipped (fail with WARREN_STRICT=1);"
-            f" apt-get install {ADMIN_PACKAGE}, or RABBITMQADMIN=PATH"
+            f" ! {program} is missing: its tests are skipped (fail with WARREN_STRICT=1);"
+            f" apt-get install {PROGRAMS_UNPACKED[program]}, or {program.upper()}=PATH"
         )
+
+
+def _not_unpacked() -> list[str]:
+    return [program for program in PROGRAMS_UNPACKED if unpacked(program) is None]
+
+
+def _unpack(package: str, log: Path) -> None:
+    """Unpack the package where it can be downloaded; needs no root."""
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        place, title = Path(folder), f"downloading {package}"
+        download = ["apt-get", "download", package]
+        if not console.quiet(title, download, log, cwd=place):
+            console.quiet("refreshing the package lists", ["apt-get", "update"], log)
+            console.quiet(title, download, log, cwd=place)
+        for file in place.glob("*.deb"):
+            unpack = ["dpkg-deb", "--extract", str(file), str(UNPACKED)]
+            console.quiet(f"unpacking {package}", unpack, log)
 
 
 def _ensure_installed(log: Path) -> None:

@@ -55,13 +55,14 @@ class RaftMeasures:
                 each group one entry at a time is followed
     applies     seconds that applying took in one turn
     elections, elections_won  for which members of this node have stood, and that they have won
-    leader_changes  of the groups with a member here, as this node saw them
+    leader_changes  of the groups with a member here, as this node saw them; not their first leader
     snapshots   written here; sent, and installed: those for and of other nodes
     compactions, compacted_bytes  cycles over the log's files, and what they have written again
     wal_files, wal_bytes, backlog_bytes  of the write-ahead log; backlog: not on disk yet
     segments, segment_bytes  of what compaction has written
     memtable_bytes, memtable_bytes_max  entries that are kept in memory
     sending, receiving  snapshot transfers under way
+    disk        `stalled_disk.Condition`: 0 quick, 1 slow, 2 it does not answer
     peers       peers by condition: connected, suspected, or neither: connecting
     """
 
@@ -89,4 +90,5 @@ class RaftMeasures:
     memtable_bytes_max: int
     sending: int
     receiving: int
+    disk: int
     peers: dict[str, int]

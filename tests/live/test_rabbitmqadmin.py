@@ -27,7 +27,7 @@ pytestmark = pytest.mark.live
 
 def script() -> str:
     """The script; skips where there is none."""
-    found = debian.rabbitmqadmin()
+    found = debian.unpacked("rabbitmqadmin")
     if found is not None:
         return found
     reason = "no rabbitmqadmin here: apt-get install rabbitmq-server, or RABBITMQADMIN=PATH"

@@ -84,6 +84,9 @@ RAFT: Final[dict[str, MeasureFamily]] = {
     "receiving": MeasureFamily(
         "raft_snapshots_receiving", "Snapshot transfers to this node, under way"
     ),
+    "disk": MeasureFamily(
+        "disk_condition", "0: the disk is quick; 1: it is slow; 2: it does not answer"
+    ),
 }
 """Of each field of `RaftMeasures` with a number or a histogram, without `warren_`."""
 assert {*RAFT, "peers"} == {*RaftMeasures.__dataclass_fields__}, "a name for each measure"

@@ -631,6 +631,7 @@ class Host:
             memtable_bytes_max=logs.memtable.bytes_max,
             sending=sending,
             receiving=receiving,
+            disk=self._disk.condition,
             peers=self._peers.conditions(),
         )
 

@@ -339,8 +339,8 @@ class ReadyLoop:
         else:
             group.followed = 0  # another leader may have replaced the entry
         if soft.leader not in (None, group.led_by):
+            self.leader_changes += group.led_by is not None  # the first one is no change
             group.led_by = soft.leader
-            self.leader_changes += 1
 
     # ------------------------------------------------------------ time
 
