@@ -456,8 +456,8 @@ TOLD = {
 def test_rates_consumers_and_memory_are_shown_where_the_api_tells_them(ui: Chromium) -> None:
     ui.run(TELL.replace("TOLD", json.dumps(TOLD)))
     go(ui, "nodes/node-1")
-    fact(ui, "Memory", "3 MiB of 2,048 MiB")
-    fact(ui, "Up for", "1 d 1 h 1 min")
+    fact(ui, "Memory", "3.0 MiB of 2.0 GiB")
+    fact(ui, "Up for", "1 d 1 h")
     go(ui, "")
     fact(ui, "Published", "12.5/s")
     go(ui, "queues/%2F/plain")

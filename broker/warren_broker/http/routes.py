@@ -67,9 +67,9 @@ def _named(kind: type[AdminRequest[Any]], given: dict[str, str]) -> dict[str, An
 
 
 def _beside(call: HttpCall, route: AdminRoute, kind: type[AdminRequest[Any]]) -> dict[str, Any]:
-    """Return what is said beside the path: in the query of GET, in the body of others."""
-    if route.method != "GET":
-        return call.fields() if route.body else {}
+    """Return what is said beside the path: in the body of a change, if it has one, or the query."""
+    if route.method != "GET" and route.body:
+        return call.fields()
     try:
         return queried(kind, call.query)
     except InvalidArgument as refused:

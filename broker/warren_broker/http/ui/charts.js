@@ -2,7 +2,7 @@
 
 import uPlot from "./uplot/uPlot.esm.js";
 import { get } from "./api.js";
-import { h } from "./dom.js";
+import { count, h } from "./dom.js";
 import { rateOf } from "./queues_page.js";
 
 const SPAN = "warren-chart-span";
@@ -53,7 +53,11 @@ export function addCharts(view, load, lengthsOf) {
   }
   useStyles();
   const drawn = [new Chart(LENGTHS, whole), new Chart(RATES, perSecond)];
-  const place = h("div", { class: "columns" }, drawn.map((one) => one.figure));
+  const place = h(
+    "div",
+    { class: "columns" },
+    drawn.map((one) => one.figure),
+  );
   const render = (found) => {
     const sources = { lengths: lengthsOf(found), message_stats: found.message_stats };
     for (const one of drawn) {
@@ -77,7 +81,7 @@ export function latestRate(object, kind) {
   const { samples } = (object.message_stats || {})[`${kind}_details`] || {};
   const points = perSecond([...(samples || [])].reverse());
   const value = points.length ? points.at(-1)[1] : null;
-  return value === null ? rateOf(object, kind) : `${value.toFixed(1)}/s`;
+  return value === null ? rateOf(object, kind) : `${count(value, 1)}/s`;
 }
 
 function chooser(view) {
@@ -176,9 +180,9 @@ class Chart {
 
   options(width) {
     // Of elements: the colours' names stand for two, of which the theme takes one.
-    const header = document.querySelector("header");
-    const stroke = getComputedStyle(header.querySelector(".user")).color;
-    const grid = { stroke: getComputedStyle(header).borderBottomColor, width: 1 };
+    const stroke = getComputedStyle(document.body).color;
+    const border = getComputedStyle(document.querySelector("nav ul")).borderBottomColor;
+    const grid = { stroke: border, width: 1 };
     const lines = this.kind.lines.map(([label], at) => ({
       label,
       stroke: COLOURS[at],

@@ -2,9 +2,11 @@
 
 import { at, get, may, request } from "./api.js";
 import { addCharts, latestRate, sampled } from "./charts.js";
-import { count, facts, h, link, mark, page } from "./dom.js";
+import { ago, count, facts, h, link, mark, page, size } from "./dom.js";
 import { action, form, panel } from "./form.js";
 import { table } from "./list.js";
+import { stateOf } from "./node_page.js";
+import { clusterPicture } from "./picture.js";
 import { View } from "./view.js";
 
 // ------------------------------------------------------------------ overview
@@ -25,8 +27,12 @@ export function overviewPage() {
     last = await sampled(at("overview"), signal);
     return last;
   };
-  view.live(overview, totals);
-  addCharts(view, () => last, (found) => found.queue_totals || {});
+  view.live(overview, (found) => [firstSteps(found), totals(found)]);
+  addCharts(
+    view,
+    () => last,
+    (found) => found.queue_totals || {},
+  );
   view.live((signal) => get(at("nodes"), {}, signal), nodes, "Nodes");
   if (may("monitoring")) {
     view.live((signal) => get(at("cluster-version"), {}, signal), versions(view), "Versions");
@@ -34,6 +40,39 @@ export function overviewPage() {
   view.live(() => last, ports, "Listeners");
   view.add(panel("Definitions", definitions(view)));
   return view;
+}
+
+/** Return what to do first, while there is no queue. */
+function firstSteps(found) {
+  if ((found.object_totals || {}).queues !== 0) {
+    return null;
+  }
+  const plain = (found.listeners || []).find((one) => one.protocol === "amqp");
+  const uri = `amqp://USER:PASSWORD@${window.location.hostname}:${plain ? plain.port : 5672}`;
+  return h(
+    "section",
+    { class: "first" },
+    h("h2", {}, "First steps"),
+    h(
+      "ol",
+      {},
+      h("li", {}, link(page("queues"), "Add a queue"), ", or let an application declare its own."),
+      h(
+        "li",
+        {},
+        "Connect an application of AMQP 0.9.1 or 1.0, such as pika: ",
+        h("code", {}, uri),
+      ),
+      h("li", {}, "Publish a first message: ", h("code", {}, "echo hello | warren publish QUEUE")),
+      h(
+        "li",
+        {},
+        "Read the queue with Spark: ",
+        h("code", {}, 'spark.readStream.format("warren").option("queue", "QUEUE")'),
+      ),
+      h("li", {}, link(page("users"), "Add users"), " before clients come from elsewhere."),
+    ),
+  );
 }
 
 function totals(found) {
@@ -136,14 +175,13 @@ function definitions(view) {
 const NODE_COLUMNS = [
   { label: "Name", cell: (one) => link(page("nodes", one.name), one.name) },
   { label: "State", cell: nodeState },
-  { label: "Alarms", cell: alarms },
   { label: "Address", cell: (one) => one.address },
   { label: "Leaders", number: true, cell: (one) => count(one.queue_leaders) },
   { label: "Members", number: true, cell: (one) => count(one.quorum_queue_members) },
   { label: "Local queues", number: true, cell: (one) => count(one.local_queues) },
-  told("Memory", "mem_used", (one) => `${mib(one.mem_used)} of ${mib(one.mem_limit)}`),
-  told("Disk free", "disk_free", (one) => mib(one.disk_free)),
-  told("Up for", "uptime", (one) => duration(one.uptime)),
+  told("Memory", "mem_used", (one) => `${size(one.mem_used)} of ${size(one.mem_limit)}`),
+  told("Disk free", "disk_free", (one) => size(one.disk_free)),
+  told("Up for", "uptime", (one) => ago(one.uptime)),
 ];
 
 /** Return a column that is there where the API tells it. */
@@ -152,83 +190,12 @@ function told(label, key, cell) {
   return { label, number: true, cell: (one) => (known(one) ? cell(one) : ""), when: known };
 }
 
-function mib(bytes) {
-  return typeof bytes === "number" ? `${count(Math.round(bytes / 2 ** 20))} MiB` : "";
-}
-
-function duration(ms) {
-  const minutes = Math.floor(ms / 60000);
-  const days = Math.floor(minutes / 1440);
-  const clock = `${Math.floor((minutes % 1440) / 60)} h ${minutes % 60} min`;
-  return days ? `${days} d ${clock}` : clock;
-}
-
 function nodes(found) {
-  return table("Nodes", NODE_COLUMNS, found, { titled: true });
+  const drawn = found.length > 1 ? clusterPicture(found, stateOf) : null;
+  return [drawn, table("Nodes", NODE_COLUMNS, found, { titled: true })];
 }
 
 function nodeState(node) {
-  if (!node.running) {
-    return mark("bad", node.forgetting ? "down, being removed" : "down");
-  }
-  if (node.forgetting) {
-    return mark("warn", "being removed");
-  }
-  return node.being_drained ? mark("warn", "in maintenance") : mark("ok", "running");
-}
-
-function alarms(node) {
-  const found = [node.mem_alarm && "memory", node.disk_free_alarm && "disk"].filter(Boolean);
-  return found.length ? mark("bad", `low on ${found.join(", ")}`) : "none";
-}
-
-/** One node, and its maintenance. */
-export function nodePage(name) {
-  const view = new View(`Node ${name}`);
-  const own = at("nodes", name);
-  const overview = (node) =>
-    facts(NODE_COLUMNS.slice(1).map((one) => [one.label, one.cell(node)]));
-  view.live((signal) => get(own, {}, signal), overview, "Overview");
-  const change = (text, verb, question, done, danger) =>
-    action(view, {
-      text,
-      question,
-      danger,
-      tag: "administrator",
-      run: async () => {
-        await (verb ? request("POST", `${own}/${verb}`) : request("DELETE", own));
-        return done;
-      },
-    });
-  view.add(
-    h(
-      "div",
-      { class: "row" },
-      change(
-        "Drain",
-        "drain",
-        `Put ${name} into maintenance? It closes its clients' connections; its leaders move.`,
-        `${name} goes into maintenance.`,
-      ),
-      change("Revive", "revive", null, `${name} leaves maintenance.`),
-      change(
-        "Forget",
-        "",
-        `Remove ${name} from the cluster for ever? Members of queues on it are removed.`,
-        `${name} is being removed.`,
-        true,
-      ),
-    ),
-  );
-  const rebalance = action(view, {
-    text: "Rebalance leaders",
-    tag: "administrator",
-    question: "Spread the leaders of queues over the nodes?",
-    run: async () => {
-      await request("POST", at("rebalance", "queues"));
-      return "The leaders of queues are spread over the nodes.";
-    },
-  });
-  view.add(panel("All queues", rebalance));
-  return view;
+  const { kind, text } = stateOf(node);
+  return mark(kind, text);
 }

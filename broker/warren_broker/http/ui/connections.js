@@ -1,9 +1,10 @@
 // Connections and channels of clients.
 
 import { at, get, request } from "./api.js";
-import { count, entries, facts, h, link, mark, page } from "./dom.js";
+import { count, entries, facts, h, link, mark, page, size, when } from "./dom.js";
 import { form, panel } from "./form.js";
 import { listing, table } from "./list.js";
+import { rate } from "./queues_page.js";
 import { chosenVhost, inVhost } from "./vhosts.js";
 import { View } from "./view.js";
 
@@ -23,7 +24,21 @@ const COLUMNS = [
   { label: "TLS", key: "ssl", cell: (one) => (one.ssl ? "yes" : "no") },
   { label: "Protocol", key: "protocol", cell: (one) => one.protocol },
   { label: "Channels", key: "channels", number: true, cell: (one) => count(one.channels) },
+  octets("From client", "recv_oct"),
+  octets("To client", "send_oct"),
 ];
+
+/** Return a column with a rate of bytes, where the API tells it. */
+function octets(label, kind) {
+  const key = `${kind}_details`;
+  return {
+    label,
+    key: `${key}.rate`,
+    number: true,
+    cell: (one) => (one[key] ? `${size(one[key].rate)}/s` : ""),
+    when: (one) => Boolean(one[key]),
+  };
+}
 
 function stateOf(one) {
   return mark(one.state === "running" ? "ok" : "warn", one.state);
@@ -83,7 +98,7 @@ function overview({ connection, channels }) {
     ["User", connection.user],
     ["Protocol", connection.protocol],
     ["TLS", connection.ssl ? "yes" : "no"],
-    ["Connected at", since(connection.connected_at)],
+    ["Connected at", when(connection.connected_at)],
     ["Authentication", connection.auth_mechanism],
     ["Heartbeat", seconds(connection.timeout)],
     ["Frame max", count(connection.frame_max)],
@@ -92,10 +107,6 @@ function overview({ connection, channels }) {
     ["Client properties", entries(connection.client_properties)],
   ]);
   return [about, table("Channels", CHANNELS, channels)];
-}
-
-function since(ms) {
-  return typeof ms === "number" ? new Date(ms).toISOString() : "";
 }
 
 function seconds(value) {
@@ -134,6 +145,8 @@ const CHANNELS = [
     number: true,
     cell: (one) => count(one.messages_unconfirmed),
   },
+  rate("In", "publish"),
+  rate("Out", "deliver_get"),
   {
     label: "Consumers",
     key: "consumer_count",

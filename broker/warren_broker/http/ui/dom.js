@@ -91,9 +91,43 @@ export function entries(object) {
   return found.map(([key, value]) => h("div", { class: "entry" }, `${key}: ${shown(value)}`));
 }
 
-/** Return a number with its thousands apart; nothing for what is no number. */
-export function count(value) {
-  return typeof value === "number" ? value.toLocaleString("en-US") : "";
+/** Return a number as the browser's language writes it; nothing for what is no number. */
+export function count(value, decimals = 0) {
+  const digits = { minimumFractionDigits: decimals, maximumFractionDigits: decimals };
+  return typeof value === "number" ? value.toLocaleString(undefined, digits) : "";
+}
+
+/** Return a time in milliseconds since the epoch in the browser's language; 0: nothing. */
+export function when(ms) {
+  const written = { dateStyle: "medium", timeStyle: "medium" };
+  return ms > 0 ? new Date(ms).toLocaleString(undefined, written) : "";
+}
+
+/** Return a length of time in its two greatest units. */
+export function ago(ms) {
+  if (typeof ms !== "number") {
+    return "";
+  }
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  const parts = [
+    [Math.floor(seconds / 86400), "d"],
+    [Math.floor(seconds / 3600) % 24, "h"],
+    [Math.floor(seconds / 60) % 60, "min"],
+    [seconds % 60, "s"],
+  ];
+  const first = parts.findIndex(([value]) => value > 0);
+  const told = first < 0 ? [parts.at(-1)] : parts.slice(first, first + 2);
+  return told.map(([value, unit]) => `${count(value)} ${unit}`).join(" ");
+}
+
+/** Return bytes in a unit that suits them. */
+export function size(bytes) {
+  if (typeof bytes !== "number") {
+    return "";
+  }
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const power = bytes < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(bytes) / 10));
+  return `${count(bytes / 1024 ** power, power ? 1 : 0)} ${units[power]}`;
 }
 
 /** Return a mark: ok, warn or bad. */

@@ -6,6 +6,7 @@ import { entries, facts, link, page } from "./dom.js";
 import { action, form, panel } from "./form.js";
 import { listing, table } from "./list.js";
 import { publishForm } from "./messages.js";
+import { rate } from "./queues_page.js";
 import { chosenVhost, inVhost, vhostField } from "./vhosts.js";
 import { View } from "./view.js";
 
@@ -31,6 +32,8 @@ const COLUMNS = [
   { label: "Type", key: "type", cell: (one) => one.type },
   { label: "Policy", key: "policy", cell: (one) => one.policy },
   { label: "Features", cell: features },
+  rate("In", "publish_in"),
+  rate("Out", "publish_out"),
   { label: "Arguments", cell: (one) => entries(one.arguments) },
 ];
 

@@ -7,9 +7,10 @@ import { shownError } from "./view.js";
 let numbers = 0;
 
 /**
- * Return a form. fields: {name, label, type, value, options, required, hint, min, max}; type is
- * text, password, number, checkbox, select, area or json. `run(values)` makes the request, and
- * returns what to say. There is none for a user without `tag`.
+ * Return a form. fields: {name, label, type, value, options, required, optional, hint, min, max};
+ * type is text, password, number, checkbox, select, area or json; an optional number that is left
+ * out is "". `run(values)` makes the request, and returns what to say. There is none for a user
+ * without `tag`.
  */
 export function form(view, { label, fields, submit, run, keep, danger, key, tag }) {
   if (!may(tag)) {
@@ -93,7 +94,8 @@ function valuesOf(inputs) {
     if (field.type === "checkbox") {
       found[field.name] = input.checked;
     } else if (field.type === "number") {
-      found[field.name] = Number(input.value);
+      const none = field.optional && input.value === "";
+      found[field.name] = none ? "" : Number(input.value);
     } else if (field.type === "json") {
       found[field.name] = json(field.label, input.value);
     } else {

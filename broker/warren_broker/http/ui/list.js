@@ -1,7 +1,7 @@
 // Lists in pages: the API filters, sorts and cuts them, so ten thousand queues are no more work.
 
 import { get } from "./api.js";
-import { h, replace } from "./dom.js";
+import { count, h, replace } from "./dom.js";
 
 const SIZES = [50, 100, 500];
 const SIZE = 100;
@@ -25,7 +25,11 @@ export function table(label, all, rows, { choice, sorted, empty, titled } = {}) 
       columns.map((one) => h("td", { class: one.number ? "number" : null }, one.cell(row))),
     ),
   );
-  const head = h("tr", {}, columns.map((one) => heading(one, choice, sorted)));
+  const head = h(
+    "tr",
+    {},
+    columns.map((one) => heading(one, choice, sorted)),
+  );
   const caption = h("caption", { class: titled ? "unseen" : null }, label);
   const made = h("table", {}, caption, h("thead", {}, head), h("tbody", {}, body));
   return h("div", { class: "wide", role: "region", "aria-label": label, tabindex: "0" }, made);
@@ -49,9 +53,11 @@ function heading(column, choice, sorted) {
 
 /**
  * Add a list to a page. path() and query() say what is asked for; the API cuts it into pages.
- * What was chosen last for `name` is chosen again when the user comes back.
+ * What was chosen last for `name` is chosen again when the user comes back. `show(items)` returns
+ * what is shown of a page instead of the table.
  */
-export function listing(view, { name, label, path, columns, query, filter = true, empty }) {
+export function listing(view, options) {
+  const { name, label, path, columns, query, filter = true, empty, show } = options;
   const choice = kept.get(name) || { page: 1, size: SIZE, text: "", regex: false };
   kept.set(name, choice);
   const change = (changes) => {
@@ -65,7 +71,7 @@ export function listing(view, { name, label, path, columns, query, filter = true
   const load = (signal) => loadPage(path(), choice, query ? query() : {}, signal);
   const render = (found) => [
     pager(found, choice, change),
-    table(label, columns, found.items, { choice, sorted, empty }),
+    show ? show(found.items) : table(label, columns, found.items, { choice, sorted, empty }),
   ];
   view.live(load, render);
 }
@@ -143,13 +149,17 @@ function pager(found, choice, change) {
   );
   const matching =
     found.filtered_count === found.total_count
-      ? `${found.total_count}`
-      : `${found.filtered_count} of ${found.total_count}`;
+      ? count(found.total_count)
+      : `${count(found.filtered_count)} of ${count(found.total_count)}`;
   return h(
     "div",
     { class: "pager" },
     button("‹", "Previous page", found.page - 1),
-    h("span", { class: "where" }, `page ${found.page} of ${last}, ${matching} in all`),
+    h(
+      "span",
+      { class: "where" },
+      `page ${count(found.page)} of ${count(last)}, ${matching} in all`,
+    ),
     button("›", "Next page", found.page + 1),
     sizes,
   );
@@ -159,6 +169,9 @@ function pager(found, choice, change) {
 export function suggest(id, texts) {
   const list = document.getElementById(id);
   if (list) {
-    replace(list, texts.map((text) => h("option", { value: text })));
+    replace(
+      list,
+      texts.map((text) => h("option", { value: text })),
+    );
   }
 }

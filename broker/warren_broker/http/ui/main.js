@@ -7,9 +7,13 @@ import * as connections from "./connections.js";
 import { h, replace } from "./dom.js";
 import * as exchanges from "./exchanges.js";
 import { federationPage, shovelsPage } from "./links.js";
+import { messagesPage } from "./messages_page.js";
+import { nodePage } from "./node_page.js";
 import { policiesPage } from "./policies.js";
 import { queuePage } from "./queue_page.js";
 import { queuesPage } from "./queues_page.js";
+import { searchBox, searchByKey } from "./search.js";
+import { sparkPage } from "./spark.js";
 import { chosenVhost, chooseVhost } from "./vhosts.js";
 import { THEMES, chooseTheme, theme } from "./theme.js";
 import { View, INTERVALS_S, interval, setSeconds, shownError } from "./view.js";
@@ -25,6 +29,8 @@ const PAGES = [
   { path: "bindings", menu: "Bindings", make: exchanges.bindingsPage },
   { path: "queues", menu: "Queues", make: queuesPage },
   { path: "queues/:vhost/:name", make: queuePage },
+  { path: "queues/:vhost/:name/messages", make: messagesPage },
+  { path: "spark", menu: "Spark", make: sparkPage },
   { path: "users", menu: "Users", make: access.usersPage },
   { path: "users/:name", make: access.userPage },
   { path: "vhosts", menu: "Vhosts", make: access.vhostsPage },
@@ -34,7 +40,7 @@ const PAGES = [
   { path: "shovels", menu: "Shovels", make: shovelsPage },
   { path: "dynamic-shovels", make: shovelsPage },
   { path: "federation-upstreams", make: federationPage },
-  { path: "nodes/:name", make: cluster.nodePage },
+  { path: "nodes/:name", make: nodePage },
 ];
 const app = document.getElementById("app");
 let view = null;
@@ -117,7 +123,8 @@ function frame() {
       "header",
       {},
       h("a", { class: "skip", href: "#main", on: { click: skip } }, "To the content"),
-      h("span", { class: "name" }, "Warren"),
+      h("a", { class: "name", href: "#/" }, logo(), "Warren"),
+      searchBox(),
       h("label", { for: "vhost" }, "Vhost"),
       vhost,
       h("label", { for: "interval" }, "Refresh"),
@@ -137,6 +144,10 @@ function frame() {
       exchanges.exchangeTypes().map((value) => h("option", { value })),
     ),
   );
+}
+
+function logo() {
+  return h("img", { src: "ui/icon.svg", alt: "", width: 28, height: 28 });
 }
 
 function skip(event) {
@@ -211,19 +222,14 @@ function loginPage(text) {
       button.disabled = false;
     }
   };
-  const bearer = h(
-    "details",
-    {},
-    h("summary", {}, "With a token (OAuth 2) instead"),
-    tokenRow,
-  );
+  const bearer = h("details", {}, h("summary", {}, "With a token (OAuth 2) instead"), tokenRow);
   const about = "The login stays in this tab until you log out or close it.";
   document.title = "Log in – Warren";
   app.replaceChildren(
     h(
       "main",
       { class: "login" },
-      h("h1", {}, "Warren"),
+      h("h1", {}, logo(), " Warren"),
       h(
         "form",
         { class: "form", "aria-label": "Log in", on: { submit } },
@@ -252,6 +258,7 @@ function end(text) {
 
 async function start() {
   window.addEventListener("hashchange", () => view && show());
+  window.addEventListener("keydown", searchByKey);
   window.addEventListener("login-refused", (event) => end(event.detail));
   if (!resume()) {
     loginPage("");

@@ -3,18 +3,19 @@
 import { at, get, request, tryGet } from "./api.js";
 import { addCharts, latestRate, sampled } from "./charts.js";
 import { bindForm, bindingColumns } from "./bindings.js";
-import { count, entries, facts, h, link, mark, page } from "./dom.js";
+import { ago, count, entries, facts, h, link, mark, page, size } from "./dom.js";
 import { action, form, panel } from "./form.js";
 import { table } from "./list.js";
 import { getForm, publishForm } from "./messages.js";
+import * as parts from "./queue_parts.js";
 import { stateOf } from "./queues_page.js";
+import { sinksOf, sparkOf } from "./spark.js";
 import { View } from "./view.js";
 
 const COUNTS = [
   ["Ready", "messages_ready"],
   ["Unacknowledged", "messages_unacknowledged"],
   ["Total", "messages"],
-  ["Bytes ready", "message_bytes_ready"],
   ["Consumers", "consumers"],
 ];
 /** Shown where there are any. */
@@ -38,17 +39,41 @@ export function queuePage(vhost, name) {
   const view = new View(`Queue ${name}`);
   const own = at("queues", vhost, name);
   let last = {}; // asked for once: the sections are loaded in their order
+  let bound = [];
   const load = async (signal) => {
     last = await sampled(own, signal);
+    last.oldest_at = last.messages_ready ? await parts.oldest(vhost, name, signal) : 0;
     return last;
   };
+  view.about(`The queue ${name}`);
   view.live(load, overview, "Overview");
-  addCharts(view, () => last, (queue) => queue);
+  const browser = link(page("queues", vhost, name, "messages"), "Look at the messages");
+  view.add(h("p", {}, browser, ": nothing is taken out."));
+  addCharts(
+    view,
+    () => last,
+    (queue) => queue,
+  );
   view.live((signal) => mover(vhost, name, signal), moving);
-  const bindings = (signal) => get(`${own}/bindings`, {}, signal);
+  const delayed = (signal) => parts.delayedOf(last, signal);
+  view.live(delayed, (found) => found && parts.delayed(view, last, found));
+  const runs = (signal) => (last.type === "quorum" ? sinksOf(last, signal) : []);
+  view.live(runs, (found) => sparkOf(view, last, found));
+  const group = (signal) => (last.members ? get(`${own}/members`, {}, signal) : null);
+  view.live(group, parts.members(view, vhost, name));
+  const bindings = async (signal) => {
+    bound = await get(`${own}/bindings`, {}, signal);
+    return bound;
+  };
   const columns = bindingColumns(view, "source");
   view.live(bindings, (found) => table("Bindings to this queue", columns, found), "Bindings");
+  view.live(() => last, consumers);
+  view.live(
+    () => bound,
+    () => [h("h2", {}, "Flow"), parts.flow(last, bound)],
+  );
   view.add(
+    panel("Add a member", parts.memberForm(view, vhost, name)),
     panel("Add a binding", bindForm(view, vhost, { to: { kind: "q", name } })),
     panel("Publish a message", publishForm(view, vhost, { queue: name })),
     panel("Get messages", getForm(view, vhost, name)),
@@ -59,11 +84,7 @@ export function queuePage(vhost, name) {
 }
 
 function overview(queue) {
-  const online = new Set(queue.online || []);
-  const members = (queue.members || []).map((one) => [
-    online.has(one) ? mark("ok", one) : mark("bad", `${one} is down`),
-    " ",
-  ]);
+  const down = (queue.members || []).filter((one) => !queue.online.includes(one));
   const about = facts([
     ["State", stateOf(queue)],
     ["Vhost", queue.vhost],
@@ -74,12 +95,16 @@ function overview(queue) {
     ["Operator policy", queue.operator_policy],
     ["Effective policy", entries(queue.effective_policy_definition)],
     ["Leader", queue.leader || queue.node || "none"],
-    ["Members", members.length ? members : null],
+    ["Members", down.length ? down.map((one) => mark("bad", `${one} is down`)) : null],
   ]);
   const told = [...COUNTS, ...RARE_COUNTS.filter(([, key]) => queue[key] > 0)];
-  const counts = facts(told.map(([label, key]) => [label, count(queue[key])]));
+  const counts = facts([
+    ...told.map(([label, key]) => [label, count(queue[key])]),
+    ["Ready bytes", size(queue.message_bytes_ready)],
+    ["Next message is", queue.oldest_at ? `${ago(Date.now() - queue.oldest_at)} old` : null],
+  ]);
   const rates = facts(RATES.map(([label, kind]) => [label, latestRate(queue, kind)]));
-  return [h("div", { class: "columns" }, about, counts, rates), consumers(queue)];
+  return h("div", { class: "columns" }, about, counts, parts.priorities(queue), rates);
 }
 
 function features(queue) {
@@ -109,7 +134,7 @@ function consumers(queue) {
     { label: "Prefetch", number: true, cell: (one) => count(one.prefetch_count) },
     { label: "Arguments", cell: (one) => entries(one.arguments) },
   ];
-  return table("Consumers", columns, queue.consumer_details);
+  return table("Consumers", columns, queue.consumer_details, { empty: "No consumers." });
 }
 
 // ------------------------------------------------------------------ moving messages

@@ -25,13 +25,14 @@ export function stateOf(queue) {
 /** Return the rate of a kind of message_stats; nothing where the API does not tell it. */
 export function rateOf(object, kind) {
   const details = (object.message_stats || {})[`${kind}_details`];
-  return details && typeof details.rate === "number" ? `${details.rate.toFixed(1)}/s` : "";
+  return details && typeof details.rate === "number" ? `${count(details.rate, 1)}/s` : "";
 }
 
 /** Return a column with a rate, where the API tells it. */
-function rate(label, kind) {
+export function rate(label, kind) {
   const cell = (one) => rateOf(one, kind);
-  return { label, number: true, cell, when: (one) => cell(one) !== "" };
+  const key = `message_stats.${kind}_details.rate`;
+  return { label, key, number: true, cell, when: (one) => cell(one) !== "" };
 }
 
 const number = (label, key) => ({ label, key, number: true, cell: (one) => count(one[key]) });

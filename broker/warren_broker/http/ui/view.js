@@ -5,6 +5,9 @@ import { h, replace } from "./dom.js";
 const INTERVAL = "warren-refresh-s";
 const SOON_MS = 1000;
 const SOON_ROUNDS = 3;
+const GONE =
+  "is not there: it was deleted, or you may not see it. " +
+  "What is shown is what was known before; nothing more is asked until you choose Now.";
 export const INTERVALS_S = [5, 30, 0];
 
 /** Return the seconds between two refreshes; 0: none by itself. */
@@ -37,6 +40,15 @@ export class View {
     this.running = null;
     this.again = false;
     this.soon = 0;
+    this.what = "";
+    this.over = false;
+    this.still = false;
+  }
+
+  /** Say what the page is of: when that is not there any more, nothing is asked by itself. */
+  about(what) {
+    this.what = what;
+    return this;
   }
 
   /** Add elements that stay as they are. */
@@ -68,6 +80,7 @@ export class View {
       return this.running;
     }
     clearTimeout(this.timer);
+    this.over = false;
     this.running = this.round();
     await this.running;
     this.running = null;
@@ -84,7 +97,7 @@ export class View {
 
   /** Ask now and a few times soon after: what was done takes effect within seconds. */
   changed() {
-    this.soon = SOON_ROUNDS;
+    this.soon = this.still ? 0 : SOON_ROUNDS;
     return this.refresh();
   }
 
@@ -92,7 +105,7 @@ export class View {
     clearTimeout(this.timer);
     const pause = this.soon > 0 ? SOON_MS : interval() * 1000;
     this.soon = Math.max(0, this.soon - 1);
-    if (pause && !this.abort.signal.aborted) {
+    if (pause && !this.still && !this.over && !this.abort.signal.aborted) {
       const due = () => (document.hidden ? this.wait() : this.refresh());
       this.timer = setTimeout(due, pause);
     }
@@ -100,7 +113,7 @@ export class View {
 
   async round() {
     for (const section of this.sections) {
-      if (!this.abort.signal.aborted) {
+      if (!this.abort.signal.aborted && !this.over) {
         await this.ask(section);
       }
     }
@@ -123,7 +136,8 @@ export class View {
       if (content.querySelector(".quiet")) {
         content.replaceChildren();
       }
-      const text = shownError(error);
+      this.over = error.status === 404 && this.what !== "";
+      const text = this.over ? `${this.what} ${GONE}` : shownError(error);
       if (problem.textContent !== text) {
         problem.textContent = text; // once: it is read out to users that cannot see it
       }
