@@ -6,6 +6,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from warren_wire.undecodable import UNDECODABLE
+
 JOB_HEADER: Final = "x-warren-job"
 """Header of what a job that can be undone has published: `job_name`."""
 PLACE_BITS: Final = 20
@@ -78,6 +80,15 @@ def encode_spec(spec: JobSpec) -> bytes:
 def decode_spec(data: bytes) -> JobSpec:
     """Invert `encode_spec`; keys of a later version are ignored."""
     return _DECODER.decode(data)
+
+
+def shown_spec(data: bytes) -> bytes:
+    """Return a spec without the body that it gives, which no list shows."""
+    try:
+        spec = decode_spec(data)
+    except UNDECODABLE:
+        return data
+    return data if spec.body is None else encode_spec(msgspec.structs.replace(spec, body=None))
 
 
 def job_name(group: int, number: int) -> str:

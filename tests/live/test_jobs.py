@@ -167,9 +167,9 @@ def test_move_copy_delete_requeue_over_every_door(
     assert [one["action"] for one in mine] == ["move", "copy", "delete", "requeue"]
     assert http("POST", f"{path}/{dropped.job}/forget", {}).status in (200, 204)
     assert len(admin.jobs.list(source)) == 3
-    assert [
-        one["job"] for one in http("GET", f"/jobs/{quoted('/')}").body if one["queue"] == source
-    ]
+    for every in ("/jobs", f"/jobs/{quoted('/')}"):
+        assert len([one for one in http("GET", every).body if one["queue"] == source]) == 3
+    assert add_user(http, "elsewhere", "management", None).get("/jobs") == []
     groups = http("GET", f"/queues/{quoted('/')}/{source}/letters?by=reason")
     assert groups.status == 200 and groups.body["groups"] == []
 

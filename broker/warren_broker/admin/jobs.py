@@ -37,8 +37,7 @@ def _list(asker: Asker, request: m.ListJobsRequest, answer: Answer) -> None:
         jobs = [
             _info(one.queue, one.stat)
             for one in found
-            if one.queue.vhost == asker.vhost
-            and (one.queue.group == only if only is not None else _may_read(asker, one.queue))
+            if (one.queue.group == only if only is not None else _may_read(asker, one.queue))
         ]
         answer(asker.listed(jobs, m.JOBS_LISTED_MAX, "jobs", "those of one queue"))
 
@@ -46,8 +45,11 @@ def _list(asker: Asker, request: m.ListJobsRequest, answer: Answer) -> None:
 
 
 def _may_read(asker: Asker, queue: QueueRecord) -> bool:
+    """Return whether the user may see a queue's jobs; one that is in no vhost asks about all."""
+    if asker.vhost not in ("", queue.vhost):
+        return False
     try:
-        asker.access.read_queue(queue.name)
+        Access(asker.broker, queue.vhost, asker.user, asker.rights).read_queue(queue.name)
     except errors.AccessRefused:
         return False
     return True

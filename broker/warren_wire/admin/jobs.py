@@ -75,7 +75,7 @@ class ListJobsRequest(AdminRequest[list[JobInfo]], frozen=True):
     Those of queues without a leader are not there. Ended ones are shown for a day, at most 50 of a
     queue, and as long as they can be undone.
 
-    queue  None: all that the user may read
+    queue  None: all that the user may read; over HTTP without a vhost those of all vhosts
     """
 
     ROUTES: ClassVar = (

@@ -12,6 +12,7 @@ import typer
 from warren.admin import Admin
 from warren.cli import output
 from warren.cli.command_line import JSONL, wanted_format
+from warren.cli.selecting import selecting
 from warren.cli.target import Json, Queue, Uri, connect
 from warren.errors import UsageError
 from warren_wire.admin.browse import BODY_SHOWN_BYTES, BODY_SHOWN_MAX, BrowsedMessage, BrowseRequest
@@ -23,14 +24,11 @@ _NOT_AGAIN = ("priority", "expiration", "user_id")
 """Properties with an option of their own, that have run out, or that only their user may set."""
 
 
+@selecting
 def browse(
+    selection: dict[str, Any],
     queue: Queue,
     state: Annotated[str, typer.Option(help=_TEXTS["states"])] = "",
-    filter: Annotated[str, typer.Option(help=_TEXTS["filter"])] = "",
-    contains: Annotated[str, typer.Option(help=_TEXTS["contains"])] = "",
-    priority: Annotated[int | None, typer.Option(help=_TEXTS["priority"])] = None,
-    older_ms: Annotated[int, typer.Option(help=_TEXTS["older_ms"])] = 0,
-    newer_ms: Annotated[int, typer.Option(help=_TEXTS["newer_ms"])] = 0,
     after: Annotated[str, typer.Option("--from", help="the place that an earlier call named")] = "",
     limit: Annotated[int, typer.Option(help="messages at most; 0: all")] = 20,
     body_bytes: Annotated[int, typer.Option(help=_TEXTS["body_bytes"])] = BODY_SHOWN_BYTES,
@@ -49,11 +47,7 @@ def browse(
         pages = Admin(connection).queues.pages(
             queue,
             states=state,
-            filter=filter,
-            contains=contains,
-            priority=priority,
-            older_ms=older_ms,
-            newer_ms=newer_ms,
+            **selection,
             after=after,
             limit=limit,
             body_bytes=body_bytes,

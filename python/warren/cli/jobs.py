@@ -11,9 +11,9 @@ import typer
 from warren.admin import Admin
 from warren.cli import output
 from warren.cli.requests import RequestGroup
+from warren.cli.selecting import selecting
 from warren.cli.target import Json, Queue, Uri, connect
 from warren.errors import UsageError
-from warren_wire.admin.browse import SelectingRequest
 from warren_wire.admin.jobs import UNDO_MS, BeginJobRequest, JobInfo, ListJobsRequest
 from warren_wire.admin.jobs import SteerJobRequest as Steer
 from warren_wire.admin.letters import GroupLettersRequest, LetterGroup
@@ -21,39 +21,19 @@ from warren_wire.admin.requests import summary_of, texts_of
 
 _TEXTS = texts_of(BeginJobRequest) | texts_of(GroupLettersRequest)
 _ASK_AGAIN_S = 0.3
-_SELECTION = tuple(
-    one for one in SelectingRequest.__struct_fields__ if one not in ("name", "token")
-)
 _ENDED = ("cancelled", "done", "undone")
-Filter = Annotated[str, typer.Option(help=_TEXTS["filter"])]
-Contains = Annotated[str, typer.Option(help=_TEXTS["contains"])]
-Priority = Annotated[int | None, typer.Option(help=_TEXTS["priority"])]
-OlderMs = Annotated[int, typer.Option(help=_TEXTS["older_ms"])]
-NewerMs = Annotated[int, typer.Option(help=_TEXTS["newer_ms"])]
-Reason = Annotated[str, typer.Option(help=_TEXTS["reason"])]
-Origin = Annotated[str, typer.Option(help=_TEXTS["origin"])]
-Hour = Annotated[str, typer.Option(help=_TEXTS["hour"])]
-Header = Annotated[str, typer.Option(help=_TEXTS["header"])]
-
 jobs = RequestGroup(
     no_args_is_help=True,
     help="Move, copy, delete, requeue or redrive messages that match, and undo that.",
 )
 
 
+@selecting
 def letters(
+    selection: dict[str, Any],
     queue: Queue,
     by: Annotated[str, typer.Option(help=_TEXTS["by"])] = "reason,origin",
     state: Annotated[str, typer.Option(help=_TEXTS["states"])] = "ready",
-    filter: Filter = "",
-    contains: Contains = "",
-    priority: Priority = None,
-    older_ms: OlderMs = 0,
-    newer_ms: NewerMs = 0,
-    reason: Reason = "",
-    origin: Origin = "",
-    hour: Hour = "",
-    header: Header = "",
     looked_max: Annotated[int, typer.Option(help="messages to look at")] = 1_000_000,
     uri: Uri = None,
     json: Json = False,
@@ -65,15 +45,7 @@ def letters(
             by=by,
             states=state,
             looked_max=looked_max,
-            filter=filter,
-            contains=contains,
-            priority=priority,
-            older_ms=older_ms,
-            newer_ms=newer_ms,
-            reason=reason,
-            origin=origin,
-            hour=hour,
-            header=header,
+            **selection,
         )
     keys = by.split(",") if by else []
     columns: dict[str, output.Column] = {key: _value(key) for key in keys}
@@ -92,7 +64,9 @@ def _value(key: str) -> output.Column:
 
 
 @jobs.command(help=summary_of(BeginJobRequest))
+@selecting
 def start(
+    selection: dict[str, Any],
     queue: Queue,
     action: Annotated[str, typer.Argument(help=_TEXTS["action"])],
     to: Annotated[str, typer.Option("--to", help="the queue to move or copy to")] = "",
@@ -106,24 +80,12 @@ def start(
         list[str] | None, typer.Option(help="NAME=TEXT, of what is published; NAME: none")
     ] = None,
     body: Annotated[str | None, typer.Option(help="instead of each body; -: of stdin")] = None,
-    filter: Filter = "",
-    contains: Contains = "",
-    priority: Priority = None,
-    older_ms: OlderMs = 0,
-    newer_ms: NewerMs = 0,
-    reason: Reason = "",
-    origin: Origin = "",
-    hour: Hour = "",
-    header: Header = "",
     dry_run: Annotated[bool, typer.Option(help="say only how many messages are meant")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="wait until the job has ended")] = False,
     uri: Uri = None,
     json: Json = False,
 ) -> None:
     """Begin a job."""
-    by_age = (priority, older_ms, newer_ms)
-    given = (filter, contains, *by_age, reason, origin, hour, header)
-    selection: dict[str, Any] = dict(zip(_SELECTION, given, strict=True))
     index, ordinal = _place(message)
     with connect(uri) as connection:
         admin = Admin(connection)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from warren_broker.access.access import Access
 from warren_broker.cluster import messages
 from warren_broker.cluster.client.dead_letters import annotate
@@ -50,6 +52,7 @@ from warren_wire.job_spec import (
     encode_spec,
     job_name,
     place_number,
+    shown_spec,
 )
 from warren_wire.kernel import MessageTable, Route, readable
 from warren_wire.kernel.properties import SECTIONS
@@ -162,6 +165,9 @@ class JobRunner:
             return
         job = self._job()
         if job is None or job.state not in UNFINISHED:
+            if job is not None:
+                said = (self._number, self._name(), job.state, job.done, job.left)
+                log.info("job %d of queue %s is %s: %d messages done, %d left", *said)
             self._owner.ended(self._group, self._number)
             return
         if job.step > self._proposed:
@@ -700,7 +706,9 @@ class JobRunners:
                 continue
             if not jobs:
                 del self._runners[group]
-            yield from ((group, job.stat()) for job in jobs)
+            for job in jobs:
+                stat = job.stat()
+                yield group, replace(stat, spec=shown_spec(stat.spec))
 
     def _on_ask(self, node: str, message: messages.AskJobs, rest: memoryview) -> None:
         told = messages.JobsAre(message.request, tuple(self._led()))
