@@ -13,6 +13,31 @@ from warren_wire.admin.requests import summary_of
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _ANYTHING: Final[dict[str, Any]] = {}
+_TEXT: Final = {"type": "string"}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
+_NUMBERS_OF_PAGES: Final = (
+    *("total_count", "item_count", "filtered_count", "page", "page_size", "page_count"),
+)
+_OWN: Final[dict[str, Any]] = {
+    "Refusal": {
+        "type": "object",
+        "properties": {"error": _TEXT, "reason": {}},
+        "required": ["error", "reason"],
+    },
+    "Unhealthy": {
+        "type": "object",
+        "properties": {"status": _TEXT, "error": _TEXT, "reason": {}},
+        "required": ["reason"],
+    },
+    "Page": {
+        "type": "object",
+        "properties": {**dict.fromkeys(_NUMBERS_OF_PAGES, _COUNT), "items": _OBJECTS},
+        "required": [*_NUMBERS_OF_PAGES, "items"],
+    },
+}
+"""What is answered in RabbitMQ's form."""
+_LIST: Final = {"oneOf": [_OBJECTS, {"$ref": _REFERENCE.format(name="Page")}]}
 _OF_LISTS: Final = ("page", "page_size", "name", "use_regex", "sort", "sort_reverse", "columns")
 
 
@@ -33,8 +58,7 @@ def document(routes: Sequence[HttpRoute]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         described = _described(route, asked.get(route.reads, {}))
-        schema = answered.get((route.method, route.path), _ANYTHING)
-        described["responses"] = {"default": {"description": "", "content": _json(schema)}}
+        described["responses"] = _responses(route, answered.get((route.method, route.path)))
         paths.setdefault(_path(route), {})[route.method.lower()] = described
     return {
         "openapi": "3.1.0",
@@ -43,7 +67,7 @@ def document(routes: Sequence[HttpRoute]) -> dict[str, Any]:
         "security": [{"basic": []}, {"bearer": []}],
         "paths": paths,
         "components": {
-            "schemas": named,
+            "schemas": {**named, **_OWN},
             "securitySchemes": {
                 scheme: {"type": "http", "scheme": scheme} for scheme in ("basic", "bearer")
             },
@@ -79,6 +103,26 @@ def _described(route: HttpRoute, fields: dict[str, Any]) -> dict[str, Any]:
             schema["required"] = [name for name in needed if name in body]
         found["requestBody"] = {"content": _json(schema)}
     return found
+
+
+def _responses(route: HttpRoute, schema: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what may be answered: of a list that is divided, the list or a page of it."""
+    if schema is None:
+        schema = _LIST if route.pages else _ANYTHING
+    seen = {"description": "what is asked for", "content": _json(schema)}
+    refused = {"description": "refused", "content": _json(_ref("Refusal"))}
+    found = {"4XX": refused, "503": {**refused, "description": "not possible now"}}
+    if route.pattern[0] in ("health", "healthchecks"):
+        found["503"] = {"description": "not healthy", "content": _json(_ref("Unhealthy"))}
+    if route.method == "GET":
+        return {"200": seen, **found}
+    changed = {"200": seen, "202": {**seen, "description": "begun"}}
+    changed |= {"201": {"description": "made"}, "204": {"description": "done"}}
+    return {**changed, "303": {"description": "done, as a form asks for"}, **found}
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": _REFERENCE.format(name=name)}
 
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:

@@ -244,7 +244,7 @@ async def _head_timestamp(call: HttpCall, vhost: str, queue: dict[str, Any]) -> 
     """
     if not queue["messages_ready"]:
         return None
-    asked = BrowseRequest(queue["name"], "ready", count=1, body_bytes=0)
+    asked = BrowseRequest(queue["name"], states="ready", count=1, body_bytes=0)
     reply = await call.try_ask(asked, vhost=vhost)
     messages = [] if reply.condition else reply.body["messages"]
     return messages[0]["properties"].get("timestamp") if messages else None

@@ -98,7 +98,7 @@ def test_each_route_is_in_the_openapi_document() -> None:
     put = found["paths"]["/queues/{vhost}/{queue}"]["put"]["requestBody"]["content"]
     properties = put["application/json"]["schema"]["properties"]
     assert properties.keys() == {"durable", "auto_delete", "arguments"}
-    policy = found["paths"]["/policies/{vhost}/{name}"]["get"]["responses"]["default"]
+    policy = found["paths"]["/policies/{vhost}/{name}"]["get"]["responses"]["200"]
     assert policy["content"]["application/json"]["schema"]["$ref"].endswith("/PolicyInfo")
 
 

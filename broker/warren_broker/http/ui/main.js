@@ -132,6 +132,7 @@ function frame() {
       h("button", { type: "button", on: { click: () => view.refresh() } }, "Now"),
       h("label", { for: "theme" }, "Colours"),
       look,
+      h("a", { href: "ui/reference.html" }, "HTTP API"),
       h("span", { class: "user" }, session.user + tags),
       h("button", { type: "button", id: "log-out", on: { click: () => end("") } }, "Log out"),
     ),
