@@ -29,7 +29,7 @@ from warren_broker.cluster import allocator
 from warren_broker.cluster.cluster import LOST_MAJORITY_PAGE
 from warren_broker.listeners import service_manager
 from warren_broker.node import Node
-from warren_broker.process import logs
+from warren_broker.process import log_levels, logs, structured_logs
 from warren_broker.process.open_secrets import warnings
 from warren_broker.tokens.token_keys import KeysUnusable
 from warren_raft.errors import StorageError
@@ -65,6 +65,8 @@ collecting."""
 COMMANDS = ("run", "check", "recover", "restore")
 USAGE = """warren-broker run --config FILE      run one node
        warren-broker check --config FILE    say what would keep it from starting
+       warren-broker check --definitions FILE
+                                            say what an import of that file would refuse
        warren-broker recover --as-only-member --config FILE [--yes NODE]
                                             make a stopped node a cluster of its own, when most
                                             nodes are lost for good
@@ -87,6 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--log-level", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR")
     )
+    parser.add_argument("--definitions", type=Path, help="check: a file of definitions")
     parser.add_argument("--as-only-member", action="store_true", help="recover: required")
     parser.add_argument("--yes", metavar="NODE", help="recover: the node's name, not asked for")
     parser.add_argument("--from", dest="source", metavar="PLACE", help="restore: the backups")
@@ -98,6 +101,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"warren {VERSION}")
     options = parser.parse_args(arguments)
+    if options.command == "check" and options.definitions is not None:
+        return check_file_only(options.definitions)
     if options.command == "check":
         return check_only(options.config)
     if options.command == "recover":
@@ -129,6 +134,20 @@ def check_only(file: Path | None) -> int:
         print(f"error: {text}", file=sys.stderr)
     if not problems:
         print(f"{file or 'environment'}: node {settings.node} of cluster {settings.cluster}: ok")
+    return EXIT_USAGE if problems else 0
+
+
+def check_file_only(file: Path) -> int:
+    """Print what an import of a file of definitions would refuse or leave out; the exit code."""
+    from warren_broker.broker.definitions_check import check_definitions
+
+    problems, left_out = check_definitions(file)
+    for text in left_out:
+        print(f"warning: {text}", file=sys.stderr)
+    for text in problems:
+        print(f"error: {text}", file=sys.stderr)
+    if not problems:
+        print(f"{file}: an import takes it")
     return EXIT_USAGE if problems else 0
 
 
@@ -207,6 +226,9 @@ def serve(file: Path | None, log_level: str) -> int:
     except config.ConfigError as error:
         print(f"warren: {error}", file=sys.stderr)
         return EXIT_USAGE
+    structured_logs.configure(settings.log)
+    for category, level in settings.log.levels.items():
+        log_levels.set_level(category, level)
     for text in warnings(file, os.environ):
         log.warning("%s", text)
     if kernel.ACTIVE == "interpreted":

@@ -14,7 +14,7 @@ import ssl
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -26,7 +26,9 @@ from pydantic import (
     model_validator,
 )
 
+from warren_broker.settings.audit_settings import AuditSettings
 from warren_broker.settings.http_settings import ManagementSettings, PrometheusSettings
+from warren_broker.settings.log_settings import LogSettings
 from warren_broker.settings.settings_table import SettingsTable
 from warren_broker.settings.static_shovels import StaticShovel, check_static
 from warren_broker.settings.token_settings import TokenSettings
@@ -410,42 +412,6 @@ class EventExchangeSettings(SettingsTable):
     )
 
 
-LogLevel: TypeAlias = Literal[
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency", "none"
-]
-"""RabbitMQ's levels. Lines have those of `logs.LEVELS`."""
-
-
-class LogExchangeSettings(SettingsTable):
-    """Whether the node publishes its log, to the exchange `amq.rabbitmq.log`.
-
-    As in RabbitMQ a level other than none turns it on by itself.
-    """
-
-    enabled: bool | None = Field(None, description="publish them; `log.exchange = true` is short")
-    level: LogLevel | None = Field(
-        None, description="lowest that is published; by default that of the log"
-    )
-
-    @property
-    def on(self) -> bool:
-        """Whether lines are published."""
-        wanted = self.level is not None if self.enabled is None else self.enabled
-        return wanted and self.level != "none"
-
-
-class LogSettings(SettingsTable):
-    """Where the log goes beside standard error."""
-
-    exchange: LogExchangeSettings = LogExchangeSettings()
-
-    @field_validator("exchange", mode="before")
-    @classmethod
-    def _switch(cls, value: object) -> object:
-        """Take `log.exchange = true`, as RabbitMQ has it."""
-        return {"enabled": value} if isinstance(value, bool | str) else value
-
-
 class NodeConfig(SettingsTable):
     """The settings of one node."""
 
@@ -511,6 +477,7 @@ class NodeConfig(SettingsTable):
     management: ManagementSettings = ManagementSettings()
     log: LogSettings = LogSettings()
     _file: Path | None = PrivateAttr(None)
+    audit: AuditSettings = AuditSettings()
     raft: Raft = Raft()
     shovels: dict[str, StaticShovel] = Field(
         default_factory=dict, description="static shovels by name"

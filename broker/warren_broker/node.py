@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from warren_broker.access.connection_config import LOGIN_FRAME_BYTES_MAX, ConnectionConfig
 from warren_broker.broker.broker import Broker
+from warren_broker.broker.node_facts import condition_of, settings_of
 from warren_broker.clients.login import external_user
 from warren_broker.clients091.client091 import Client091
 from warren_broker.clients10.client10 import Client10
@@ -32,7 +33,9 @@ from warren_broker.listeners.listener import (
     ClientEviction,
     ServerCertificates,
 )
+from warren_broker.process.audit_file import AuditFile
 from warren_broker.process.certificate_ends import watch as watch_certificate_ends
+from warren_broker.process.log_levels import LatestLines, changed, levels_of
 from warren_broker.process.logs import LogPublishing, is_told
 from warren_broker.tokens.token_check import TOKEN_BYTES_MAX
 from warren_broker.tokens.token_logins import token_logins
@@ -41,6 +44,20 @@ from warren_raft.runtime.config import PEER_BACKLOG_BYTES, HostConfig
 from warren_raft.runtime.host import Host
 from warren_raft.runtime.loop import Loop
 from warren_raft.storage.files import is_full
+from warren_wire.admin.audit import FoundRecords, ListAuditRequest
+from warren_wire.admin.logs import (
+    ListLogLevelsRequest,
+    ListLogLinesRequest,
+    LoggedLine,
+    LogLevelInfo,
+    SetLogLevelRequest,
+)
+from warren_wire.admin.node_facts import (
+    GetSettingsRequest,
+    ListConditionsRequest,
+    NodeCondition,
+    NodeSetting,
+)
 from warren_wire.node_files import LISTENING_FILE, READY_FILE
 from warren_wire.quoting import quoted
 from warren_wire.tls.certificates import WatchedFiles
@@ -53,6 +70,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 STOP_GRACE_MS = 300
 READY_RETRY_MS = 1_000
+AUDIT_END_S = 1.0
+"""What waits of the audit log is written for no longer, when the process ends."""
 
 
 class Node:
@@ -97,6 +116,8 @@ class Node:
         self._on_serving = on_serving
         self._knows_users = False
         self._log_publishing: LogPublishing | None = None
+        self._audit: AuditFile | None = None
+        self._latest: LatestLines | None = None
         self._wanted: dict[str, int] = {}  # files; how often the disk had no space for each
 
     @property
@@ -123,10 +144,11 @@ class Node:
 
         raises  OSError, StorageError, CertificatesUnusable, DefinitionsUnusable
         """
-        self._prepare_logins()
+        certificates = self._prepare_logins()
         if self.broker.boot_definitions is not None:
             self.broker.boot_definitions.read()
         self.settings.data_dir.mkdir(parents=True, exist_ok=True)
+        self._answer_about_itself(certificates)
         if self.broker.log_exchange.on:
             level = self.settings.log.exchange.level
             self._log_publishing = LogPublishing(self.broker.log_exchange, level)
@@ -218,14 +240,47 @@ class Node:
             ]
             self.http_api = HttpApi(self.loop, self.broker, self.settings, listeners, own)
 
-    def _prepare_logins(self) -> None:
+    def _prepare_logins(self) -> dict[Path, int]:
         files = self.settings.tls.files()
         if files is not None:
             self._certificates = WatchedFiles(files, server_context, "clients")
             self._certificates.start()
-        watch_certificate_ends(self.settings)
+        ends = watch_certificate_ends(self.settings)
         if self._tokens is not None:
             self._tokens.start()
+        return ends
+
+    def _answer_about_itself(self, certificates: dict[Path, int]) -> None:
+        questions, wanted = self.broker.node_questions, self.settings.audit
+        if wanted.enabled:
+            directory = wanted.directory or self.settings.data_dir / "audit"
+            self._audit = audit = AuditFile(directory, wanted, self.loop.post)
+            self.broker.audit.keep(audit.write, audit.last)
+            questions.answers(ListAuditRequest, FoundRecords, audit.search)
+
+        def condition(_: object, told: Callable[[NodeCondition], None]) -> None:
+            lost = 0 if self._audit is None else self._audit.lost
+            told(condition_of(self.cluster, certificates, lost))
+
+        questions.answers(ListConditionsRequest, NodeCondition, condition)
+        here = self.settings.node
+        self._latest = latest = LatestLines(here)
+        logging.getLogger().addHandler(latest)
+        levels = tuple[LogLevelInfo, ...]
+        questions.answers(ListLogLevelsRequest, levels, lambda _, told: told(levels_of(here)))
+        questions.answers(
+            SetLogLevelRequest, levels, lambda asked, told: told(changed(here, asked))
+        )
+        questions.answers(
+            ListLogLinesRequest,
+            tuple[LoggedLine, ...],
+            lambda asked, told: told(latest.found(asked)),
+        )
+        questions.answers(
+            GetSettingsRequest,
+            tuple[NodeSetting, ...],
+            lambda _, told: told(settings_of(self.settings)),
+        )
 
     def _serving(self) -> None:
         """Serve clients: this node knows the definitions, the first user among them."""
@@ -341,22 +396,27 @@ class Node:
 
     def withdraw(self) -> None:
         """Remove the address files and abandon all sockets; the loop has ended."""
-        self._end_log_publishing()
+        self._end_logs()
         self._remove(READY_FILE, LISTENING_FILE)
         if self.listener is not None:
             self.listener.abandon()
         self._close_http()
         self.host.abandon()
 
-    def _end_log_publishing(self) -> None:
+    def _end_logs(self) -> None:
         if self._log_publishing is not None:
             self._log_publishing.end()
             self._log_publishing = None
+        if self._latest is not None:
+            logging.getLogger().removeHandler(self._latest)
+        if self._audit is not None:
+            self._audit.end(AUDIT_END_S)
+            self._audit = None
 
     def stopped(self) -> None:
         """Close the host and remove the address files, after the loop has ended."""
         self._close_http()
-        self._end_log_publishing()
+        self._end_logs()
         self.host.stop()
         self._remove(READY_FILE, LISTENING_FILE)
 

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from warren.connection import Connection
 from warren.errors import PeerError, UsageError, WarrenError
 from warren.wire import Request
+from warren_wire.admin.queue_pages import QueuesPage
 from warren_wire.admin.queues import QueueInfo
-from warren_wire.admin.requests import AdminRequest, answer_type, written
+from warren_wire.admin.requests import AdminRequest, AnyAdminRequest, answer_type, written
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +40,7 @@ class AdminCalls:
         )
         return converted(request, answer)
 
-    def ask_each(self, asked: Sequence[Sequence[AdminRequest[Any]]]) -> list[list[Any]]:
+    def ask_each(self, asked: Sequence[Sequence[AnyAdminRequest]]) -> list[list[Any]]:
         """Make sequences of requests in one round trip; see `Connection.request_each`."""
         written = [[path_and_body(one) for one in each] for each in asked]
         return [
@@ -63,7 +65,7 @@ def call(kind: Callable[P, AdminRequest[T]]) -> Callable[Concatenate[AdminCalls,
     return made
 
 
-def path_and_body(request: AdminRequest[Any]) -> Request:
+def path_and_body(request: AnyAdminRequest) -> Request:
     """Return a request as method, path and body; raises UsageError."""
     try:
         return written(request)
@@ -84,6 +86,9 @@ def converted(request: AdminRequest[T], answer: Any) -> T:
             found = queue_of(answer)
         elif kind == list[QueueInfo]:
             found = [queue_of(one) for one in answer]
+        elif kind is QueuesPage:
+            items = tuple(queue_of(one) for one in answer["items"])
+            found = structs.replace(msgspec.convert({**answer, "items": ()}, kind), items=items)
         else:
             found = msgspec.convert(answer, kind)
     except msgspec.ValidationError as error:

@@ -31,15 +31,17 @@ class QueueCalls(AdminCalls):
         answers = self.ask_each([[queues.GetQueueRequest(name)] for name in names])
         return [answer for (answer,) in answers]
 
-    def list(self, pattern: str = "") -> Listing:
+    def list(self, pattern: str = "", *, counts: bool = True) -> Listing:
         """Return the queues of the vhost, by name; with zeros for counts that no leader gave.
 
         pattern  only those with names in which this regular expression is found
+        counts   False: no leader is asked
         """
         found: Listing = []
         while True:  # one page of the answer
             after = found[-1].name if found else ""
-            page = self.ask(queues.ListQueuesRequest(after, QUEUES_PER_PAGE, pattern))
+            asked = queues.ListQueuesRequest(after, QUEUES_PER_PAGE, pattern, counts=counts)
+            page = self.ask(asked)
             found += page
             if len(page) < QUEUES_PER_PAGE:
                 return found

@@ -27,7 +27,7 @@ LARGE = (1 << 53) + 1
 PAGES = (
     *("", "connections", "channels", "exchanges", "exchanges/%2F/amq.topic", "bindings", "queues"),
     *("queues/%2F/plain", "users", "users/guest", "vhosts", "vhosts/%2F", "policies"),
-    *("federation", "shovels", "nodes/node-1"),
+    *("federation", "shovels", "nodes/node-1", "audit", "log"),
 )
 UNLABELLED = """[...document.querySelectorAll("input, select, textarea, button, a")].filter((one) =>
   !(one.labels && one.labels.length) && !one.getAttribute("aria-label") && !one.textContent.trim()
@@ -364,6 +364,25 @@ def test_what_is_set_in_forms_is_there(ui: Chromium, http: HttpClient) -> None:
     ui.click("Delete", "dialog")
     ui.sees("Policy p is deleted.")
     assert http.get("/policies") == []
+
+
+def test_the_audit_log_is_searched_and_levels_are_set(ui: Chromium, http: HttpClient) -> None:
+    for name in ("found-in-ui", "other-in-ui"):
+        assert http("PUT", f"/queues/{ROOT}/{name}", {}).status == 201
+    go(ui, "audit")
+    ui.sees("PUT /queues/:queue")
+    ui.sees("other-in-ui")
+    ui.run(
+        """(() => { const one = document.querySelector("[data-key=Contains]");
+        one.value = "found-in-ui"; one.dispatchEvent(new Event("change")); })()"""
+    )
+    ui.until("document.querySelectorAll('tbody tr').length === 1", "one record is found")
+    ui.sees("found-in-ui")
+    go(ui, "log")
+    ui.submit("form[data-form=level]", category="shovel", level="debug")
+    ui.sees("Category shovel: debug, until the nodes restart.")
+    levels = {one["level"] for one in http.get("/log/levels") if one["category"] == "shovel"}
+    assert levels == {"debug"}
 
 
 def test_definitions_are_exported_and_imported_to_the_last_digit(

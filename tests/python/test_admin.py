@@ -12,8 +12,6 @@ ELSEWHERE = {
     *("RegisterReaderRequest", "OpenClaimRequest", "RenewClaimsRequest", "GiveUpRequest"),
     *("DrawEpochRequest", "PublishBatchRequest", "DropBatchRequest", "ViewEdgesRequest"),
     "RenewTokenRequest",
-    # of the HTTP API
-    *("ListAlarmsRequest", "GetTotalsRequest"),
     # of backups: warren.backups
     *("HoldGroupRequest", "ReadHeldRequest", "ReleaseHeldRequest"),
 }

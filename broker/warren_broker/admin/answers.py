@@ -14,7 +14,7 @@ from warren_wire.admin.exchanges import BindingInfo, binding_segment
 from warren_wire.admin.queue_pages import QueuesPage
 from warren_wire.admin.queues import DeclaredQueue, QueueInfo
 from warren_wire.admin.requests import (
-    AdminRequest,
+    AnyAdminRequest,
     Listed,
     MessagesCounted,
     Performed,
@@ -32,7 +32,7 @@ CRITICAL_REASON = (
 """RabbitMQ's text."""
 
 
-def rendered(request: AdminRequest[Any], result: Any) -> Answered:
+def rendered(request: AnyAdminRequest, result: Any) -> Answered:
     """Return the status and body of a Refusal, a Result or a value."""
     match result:
         case Refusal():

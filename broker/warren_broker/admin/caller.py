@@ -39,6 +39,7 @@ class Asker:
     guard       makes a callback's fault end only that connection (`clients.connection_faults`)
     rights      see Access
     in_parts    an answer is one of AMQP's values, which have a limit of parts
+    door, peer  for the audit log: how the request came, and the client's address and port
     """
 
     broker: Broker
@@ -48,6 +49,8 @@ class Asker:
     guard: Callable[[Callable[..., Any]], Callable[..., None]]
     rights: HeldRights | None = None
     in_parts: bool = True
+    door: str = ""
+    peer: str = ""
 
     @property
     def access(self) -> Access:

@@ -5,13 +5,11 @@ RabbitMQ answers a refusal by its text and has arrays where the `warren` client 
 
 from __future__ import annotations
 
-from typing import Any
-
 from warren_broker.admin.answers import Answered
 from warren_machines.metadata.exchange_types import is_kind
 from warren_wire.admin.exchanges import BindRequest, DeclareExchangeRequest
 from warren_wire.admin.queues import VOLATILE_TYPE, DeclareQueueRequest, GetQueueRequest
-from warren_wire.admin.requests import AdminRequest
+from warren_wire.admin.requests import AnyAdminRequest
 from warren_wire.amqp10.proton import UNDESCRIBED, Array, Data
 from warren_wire.errors import (
     InvalidArgument,
@@ -22,7 +20,7 @@ from warren_wire.errors import (
 )
 
 
-def as_rabbitmq(request: AdminRequest[Any], result: object, answer: Answered) -> Answered:
+def as_rabbitmq(request: AnyAdminRequest, result: object, answer: Answered) -> Answered:
     """Return an answer of `answers.rendered` as RabbitMQ writes it."""
     status, body = answer
     if isinstance(result, Refusal):
@@ -42,7 +40,7 @@ def as_rabbitmq(request: AdminRequest[Any], result: object, answer: Answered) ->
     return status, body
 
 
-def _status(request: AdminRequest[Any], refusal: Refusal, status: int) -> int:
+def _status(request: AnyAdminRequest, refusal: Refusal, status: int) -> int:
     """Return the status with which RabbitMQ refuses a request; `status`: the same as here."""
     if isinstance(refusal, ResourceLocked):
         return 400

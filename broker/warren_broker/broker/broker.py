@@ -11,6 +11,7 @@ import msgspec
 
 from warren_broker.access import requests
 from warren_broker.access.access import Access
+from warren_broker.broker.audit_trail import AuditTrail
 from warren_broker.broker.boot_definitions import BootDefinitions
 from warren_broker.broker.importing import DefinitionImports, ImportingNode
 from warren_broker.cluster.backups import Backups
@@ -50,6 +51,7 @@ from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.service import MemberService
 from warren_broker.cluster.membership.status import LeaderQueries
 from warren_broker.cluster.membership.version_raiser import VersionRaiser
+from warren_broker.cluster.node_questions import NodeQuestions
 from warren_broker.cluster.queue_deletions import QueueDeletions
 from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.resource_alarms import ResourceAlarms
@@ -103,7 +105,7 @@ class Broker:
         self.queue_sampler = sampler = QueueSampler(cluster, self.definitions, *sampled)
         self.connections = Connections(cluster, self.definitions, totals, sampler, clients)
         self.joining = Joining(cluster, self.definitions, settings.peers)
-        queues = settings.queues
+        queues, self.node_questions = settings.queues, NodeQuestions(cluster)
         self.queues = QueueClients(cluster, self.definitions, timeout_ms, queues.compress_bytes_min)
         self.deletions, self.ids = QueueDeletions(self.queues), Ids(settings.node)
         self.reading = RemoteReads(cluster, self.definitions, timeout_ms)
@@ -112,7 +114,7 @@ class Broker:
         self.consuming = Consumers(self.queues, self.ids.consumer)
         self.resource_alarms, self.replies = ResourceAlarms(cluster), DirectReplies(cluster)
         self.publishing = Publisher(self.queues, self.replies)
-        self.events, self.log_exchange, self.firehose = self._node_messages(settings)
+        self.events, self.log_exchange, self.firehose, self.audit = self._node_messages(settings)
         self.history = History(self.queues, self.reading, self.publishing)
         self.due_messages = DueMessages(self.queues, self.consuming, self.publishing, self.ids)
         frame_max = settings.limits.frame_max
@@ -206,9 +208,13 @@ class Broker:
             callbacks,
         )
 
-    def _node_messages(self, settings: NodeConfig) -> tuple[EventExchange, LogExchange, Firehose]:
+    def _node_messages(
+        self, settings: NodeConfig
+    ) -> tuple[EventExchange, LogExchange, Firehose, AuditTrail]:
         of_node = (self.cluster.loop, self.definitions, self.publishing, settings)
-        return EventExchange(*of_node), LogExchange(*of_node), Firehose(*of_node)
+        events = EventExchange(*of_node)
+        audit = AuditTrail(self.cluster.loop, settings.node, events)
+        return events, LogExchange(*of_node), Firehose(*of_node), audit
 
     def _definition_imports(
         self, settings: NodeConfig

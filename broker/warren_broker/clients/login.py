@@ -86,7 +86,7 @@ def log_in(
     guard  ends the connection when the check fails by a fault
     """
     user, _, mechanism = login
-    turns = broker.strangers.logins
+    turns, door = broker.strangers.logins, f"AMQP {protocol}"
 
     def check(attempt: WaitingLogin) -> None:
         def answer(result: Entered) -> None:
@@ -96,11 +96,13 @@ def log_in(
         def checked(result: Entered, why: str) -> None:
             if not isinstance(result, errors.Refusal):
                 events.logged_in(name_of(result, user), mechanism, None)
+                broker.audit.login(door, name_of(result, user), peer, mechanism, None)
             if not isinstance(result, errors.LoginRefused):
                 answer(result)
                 return
             log.login_refused(user, mechanism, why)
             events.logged_in(user, mechanism, why)
+            broker.audit.login(door, user, peer, mechanism, why)
             broker.cluster.loop.call_later(LOGIN_REFUSED_DELAY_MS, lambda: answer(result))
 
         try:

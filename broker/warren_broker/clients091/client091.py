@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from warren_broker.access import requests
 from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.broker.broker import Broker
 from warren_broker.broker.declaring import Declared, declare_and_count
+from warren_broker.broker.kept_definitions import definition_kept, queue_kept
 from warren_broker.clients.client_counts import ChannelCounts, ClientCounts
 from warren_broker.clients.connection_facts import Consumed, Spoken
 from warren_broker.clients.connection_faults import guarded, guarded_call
@@ -33,6 +34,7 @@ from warren_wire.admin.connections import ChannelInfo
 from warren_wire.block.block import Block
 
 TICK_MS = 1000
+DOOR_091: Final = "AMQP 0.9.1"
 
 
 class Client091(ProtocolClient):
@@ -254,6 +256,9 @@ class Client091(ProtocolClient):
             if not isinstance(fault.refusal, errors.LoginRefused):  # logged with its user already
                 where = f"channel {fault.channel}" if fault.channel else "the connection"
                 self._log.failed(where, fault.operation, fault.refusal)
+                if isinstance(fault.refusal, errors.AccessRefused):
+                    whose = (DOOR_091, self._session.state.user, self._peer, fault.operation)
+                    self._broker.audit.refusal(*whose, fault.refusal, self._vhost)
 
     def _take_requests(self) -> bool:
         state = self._session.state
@@ -344,8 +349,31 @@ class Client091(ProtocolClient):
         self._broker.consuming.session_down(request.session, request.failed)
         self._answer(request)(requests.RequestDone())
 
+    def _recorded(
+        self, method: str, name: str, kept: Callable[[], Any], answer: Callable[[Any], None]
+    ) -> Callable[[Any], None]:
+        """Return an answer that records in the audit log what has become another one by then.
+
+        kept  returns what the definitions have of it
+        """
+        before, audit = kept(), self._broker.audit
+
+        def done(result: Any) -> None:
+            after = kept()
+            if before != after and not isinstance(result, errors.Refusal):
+                whose = (DOOR_091, self._session.state.user, self._peer, method)
+                told = {"vhost": self._vhost, "target": {"name": name}, "old": before}
+                audit.change(*whose, **told, new=after)
+            answer(result)
+
+        return done
+
+    def _queue_kept(self, name: str) -> Any:
+        return queue_kept(self._broker.definitions.state, self._vhost, name)
+
     def _declare_queue(self, request: requests.QueueDeclareRequest) -> None:
-        answer = self._answer(request)
+        kept = partial(self._queue_kept, request.name)
+        answer = self._recorded("queue.declare", request.name, kept, self._answer(request))
 
         def counted(found: commands.StatReply) -> requests.QueueDeclared:
             count = found.messages_ready + taken_by(request.arguments, found)
@@ -370,7 +398,8 @@ class Client091(ProtocolClient):
         )
 
     def _delete_queue(self, request: requests.QueueDeleteRequest) -> None:
-        answer = self._answer(request)
+        kept = partial(self._queue_kept, request.name)
+        answer = self._recorded("queue.delete", request.name, kept, self._answer(request))
         self._deleting += 1
 
         def done(result: requests.Result) -> None:
@@ -388,11 +417,28 @@ class Client091(ProtocolClient):
             done(refusal)
 
     def _purge_queue(self, request: requests.QueuePurgeRequest) -> None:
-        self._broker.purge_queue(self._vhost, request.name, self._number, self._answer(request))
+        answer = self._answer(request)
+
+        def done(result: requests.Result) -> None:
+            if isinstance(result, requests.MessageCount):
+                whose = (DOOR_091, self._session.state.user, self._peer, "queue.purge")
+                target = {"name": request.name, "messages": result.messages}
+                self._broker.audit.change(*whose, vhost=self._vhost, target=target)
+            answer(result)
+
+        self._broker.purge_queue(self._vhost, request.name, self._number, done)
 
     def _define(self, request: requests.DefineRequest) -> None:
-        done = errors.converted(self._answer(request), _done)
         command: metadata.MetadataCommand = request.command
+        done = errors.converted(
+            self._recorded(
+                _METHODS[type(command)],
+                getattr(command, "name", "") or getattr(command, "destination", ""),
+                lambda: definition_kept(self._broker.definitions.state, command),
+                self._answer(request),
+            ),
+            _done,
+        )
         if isinstance(command, metadata.Bind):
             self._broker.bind(command, done)
             return
@@ -528,6 +574,12 @@ def _done(_: object) -> requests.RequestDone:
     return requests.RequestDone()
 
 
+_METHODS: dict[type, str] = {
+    metadata.DeclareExchange: "exchange.declare",
+    metadata.DeleteExchange: "exchange.delete",
+    metadata.Bind: "bind",
+    metadata.Unbind: "unbind",
+}
 _HANDLERS: dict[type, Callable[[Client091, Any], None]] = {
     requests.AuthenticateRequest: Client091._authenticate,
     requests.UpdateSecretRequest: Client091._update_secret,

@@ -12,6 +12,7 @@ from warren_broker.access.connection_config import ConnectionConfig
 from warren_broker.access.requests import RequestDone, TokenAccepted
 from warren_broker.access.token_rights import HeldRights
 from warren_broker.admin.caller import PERFORMED, Answer, Asker
+from warren_broker.admin.recording import carry_out
 from warren_broker.admin.resources import HANDLERS
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.connection_facts import Spoken
@@ -21,6 +22,7 @@ from warren_broker.clients10 import connection_requests, link_requests
 from warren_broker.clients10.blocks10 import BLOCK_HANDLERS
 from warren_broker.clients10.connection import Connection10
 from warren_broker.clients10.consumers10 import Consumers10
+from warren_broker.clients10.link import LinkFault
 from warren_broker.clients10.links10 import LINK_HANDLERS
 from warren_broker.clients10.views10 import VIEW_HANDLERS
 from warren_machines.queue.commands import Acknowledgement
@@ -31,6 +33,7 @@ from warren_wire.admin.users import RenewTokenRequest
 from warren_wire.amqp10.proton import compiled_engine
 from warren_wire.quoting import quoted
 
+DOOR_10: Final = "AMQP 1.0"
 TICK_MS_MAX = 10_000
 HANDSHAKE_TICK_MS = 500
 """Until an idle timeout is known; the client's may be shorter than TICK_MS_MAX."""
@@ -254,7 +257,9 @@ class Client10(ProtocolClient):
         self._run_requests()
         for fault in self._connection.take_faults():
             where = f"link {quoted(fault.link)}" if fault.link else "the connection"
-            self._log.failed(where, "", fault.refusal)
+            self._log.failed(where, fault.operation, fault.refusal)
+            if isinstance(fault.refusal, errors.AccessRefused):
+                self._refused(fault)
         self._pace()
         self._flush_later()
 
@@ -289,18 +294,27 @@ class Client10(ProtocolClient):
             self._number,
             partial(guarded_call, self),
             self._rights,
+            door=DOOR_10,
+            peer=self._peer,
         )
+        of_admin = isinstance(request, AdminRequest)
+        act = carry_out if of_admin and request.changes() else handler
 
-        def carry_out() -> None:
+        def run() -> None:
             try:
-                handler(asker, request, answer)
+                act(asker, request, answer)
             except errors.Refusal as refusal:
                 answer(refusal)
 
-        if isinstance(request, AdminRequest) and request.reads_many():
-            self._share.run_alone(carry_out)
+        if of_admin and request.reads_many():
+            self._share.run_alone(run)
         else:
-            carry_out()
+            run()
+
+    def _refused(self, fault: LinkFault) -> None:
+        made, action = self._connection, fault.operation or f"link {fault.link}"
+        whose = (DOOR_10, made.user, self._peer, action)
+        self._broker.audit.refusal(*whose, fault.refusal, made.vhost)
 
     def _log_in(self, request: connection_requests.Login, answer: Answer) -> None:
         def done(result: RequestDone | TokenAccepted) -> connection_requests.LoggedIn:

@@ -39,6 +39,7 @@ class LinkFault(NamedTuple):
 
     link: str
     refusal: Refusal
+    operation: str = ""
 
 
 class LinkHost(Protocol):

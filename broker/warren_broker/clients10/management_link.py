@@ -11,7 +11,7 @@ from warren_broker.admin.rabbitmq_answers import as_rabbitmq
 from warren_broker.clients10.connection_requests import AnyAnswer
 from warren_broker.clients10.incoming_link import IncomingLink
 from warren_broker.clients10.link import LinkFault, LinkHost, LinkPart, takes_answers_of_warren
-from warren_wire.admin.requests import INT64_MAX, AdminRequest
+from warren_wire.admin.requests import INT64_MAX, AdminRequest, AnyAdminRequest
 from warren_wire.admin.resources import find_route
 from warren_wire.amqp10.deliveries import give_back_credit, handle_of, read_message
 from warren_wire.amqp10.proton import Array, Delivery, Link, Message, MessageException, ulong
@@ -137,7 +137,7 @@ class RequestsLink(IncomingLink):
             found.route.check(self.host.must_be, len(data), message.parts)
             request = found.request(plain(message.value(), 0))
         except Refusal as refusal:
-            self._answer(message.id, AdminRequest(), refusal)
+            self._answer(message.id, AdminRequest(), refusal, f"{method} {path}")
             return
         except NOT_DECODED as error:
             self.refuse(SyntaxRefused(f"a request that is no AMQP message: {error}"))
@@ -147,13 +147,15 @@ class RequestsLink(IncomingLink):
 
         def answered(answer: AnyAnswer) -> None:
             self.host.bounds.requests -= 1
-            self._answer(message.id, request, answer)
+            self._answer(message.id, request, answer, f"{method} {path}")
 
         self.host.ask(request, answered)
 
-    def _answer(self, number: Any, request: AdminRequest[Any], result: AnyAnswer) -> None:
+    def _answer(
+        self, number: Any, request: AnyAdminRequest, result: AnyAnswer, operation: str
+    ) -> None:
         if isinstance(result, AccessRefused):
-            self.host.faults.append(LinkFault(self.link.name, result))
+            self.host.faults.append(LinkFault(self.link.name, result, operation))
         status, body = rendered(request, result)
         if not self._of_warren:
             status, body = as_rabbitmq(request, result, (status, body))

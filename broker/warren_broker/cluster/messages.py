@@ -563,6 +563,23 @@ class ReleaseHeld(PeerMessage, frozen=True, array_like=True, tag="release_held")
     hold: int
 
 
+class AskNode(Numbered, frozen=True, array_like=True, tag="ask_node"):
+    """Ask a node a request of the administration about itself (`node_questions`).
+
+    kind    the name of the request's type; fields: the request in MessagePack
+    A node of a version before `node_questions.SINCE` ends the connection, and is not asked.
+    """
+
+    kind: str
+    fields: bytes
+
+
+class NodeSays(Numbered, frozen=True, array_like=True, tag="node_says"):
+    """Answer AskNode: the value in MessagePack."""
+
+    answer: bytes
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _KINDS = (*PeerMessage.__subclasses__(), *Numbered.__subclasses__())
 _DECODER: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(

@@ -21,7 +21,7 @@ from warren_broker.http.replies import (
 )
 from warren_wire.admin.overview import GetOverviewRequest, GetTotalsRequest, ListAlarmsRequest
 from warren_wire.admin.queues import ListQueuesRequest
-from warren_wire.admin.requests import AdminRequest, AdminRoute, fields_of
+from warren_wire.admin.requests import AdminRoute, AnyAdminRequest, fields_of
 from warren_wire.admin.statistics import DEFAULT_EXCHANGE
 from warren_wire.admin.vhosts import ListVhostsRequest
 from warren_wire.undecodable import NESTING_LEVELS_MAX, UNDECODABLE, nested_deeper
@@ -111,15 +111,15 @@ class HttpCall:
         """Return what the nodes within reach count."""
         return await self.get(GetTotalsRequest())
 
-    async def ask(self, request: AdminRequest[Any], *, vhost: str | None = None) -> NodeReply:
+    async def ask(self, request: AnyAdminRequest, *, vhost: str | None = None) -> NodeReply:
         """Return the node's answer; raises HttpRefusal for its refusal."""
         return await self.send(*fields_of(request), vhost=vhost)
 
-    async def try_ask(self, request: AdminRequest[Any], *, vhost: str | None = None) -> NodeReply:
+    async def try_ask(self, request: AnyAdminRequest, *, vhost: str | None = None) -> NodeReply:
         """Return the node's answer, also when it is a refusal."""
         return await self.try_send(*fields_of(request), vhost=vhost)
 
-    async def get(self, request: AdminRequest[Any], *, vhost: str | None = None) -> Any:
+    async def get(self, request: AnyAdminRequest, *, vhost: str | None = None) -> Any:
         """Return what the node answers; raises HttpRefusal."""
         return (await self.ask(request, vhost=vhost)).body
 

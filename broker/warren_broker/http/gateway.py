@@ -16,7 +16,7 @@ from typing import Any, Final
 from warren_broker.access.requests import TokenAccepted
 from warren_broker.admin.answers import rendered
 from warren_broker.admin.caller import Asker
-from warren_broker.admin.resources import HANDLERS
+from warren_broker.admin.recording import carry_out
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.connection_faults import guarded_call
 from warren_broker.clients.login import check_login, name_of
@@ -42,6 +42,7 @@ from warren_wire.admin.resources import ROUTES
 from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
+DOOR_HTTP: Final = "HTTP"
 API_WORKER: Final = "warren_broker.http.worker"
 API_RESTART_MS: Final = 500
 API_RESTART_MS_MAX: Final = 60_000
@@ -67,6 +68,7 @@ class _Asking:
         self._ask = ask
         self._reply = reply
         self._answered = False
+        self._user = ""  # until it has logged in
 
     def begin(self) -> None:
         """Check the login; then the request is carried out, or refused."""
@@ -89,13 +91,17 @@ class _Asking:
                     ask.peer,
                     why,
                 )
+                self._broker.audit.login(DOOR_HTTP, ask.user, ask.peer, "PLAIN", why)
             self._refuse(result)
             return
         rights = result.rights if isinstance(result, TokenAccepted) else None
-        named, guard = name_of(result, ask.user), partial(guarded_call, self)
+        self._user = named = name_of(result, ask.user)
+        guard = partial(guarded_call, self)
+        if ask.login:
+            self._broker.audit.http_login(named, ask.peer)
         asked = (self._broker, ask.vhost or "", named, self._connection, guard, rights)
         try:
-            self._carry_out(Asker(*asked, in_parts=False))
+            self._carry_out(Asker(*asked, in_parts=False, door=DOOR_HTTP, peer=ask.peer))
         except errors.Refusal as refusal:
             self._refuse(refusal)
 
@@ -118,9 +124,12 @@ class _Asking:
             self._send(NodeReply(ask.number, *rendered(request, result)))
 
         answer = guarded_call(self, errors.continued(self._refuse, shown))
-        HANDLERS[type(request)](asker, request, answer)
+        carry_out(asker, request, answer)
 
     def _refuse(self, refusal: errors.Refusal) -> None:
+        if self._user and isinstance(refusal, errors.AccessRefused):
+            where = (self._ask.peer, self._ask.route, refusal, self._ask.vhost or "")
+            self._broker.audit.refusal(DOOR_HTTP, self._user, *where)
         status, condition = refusal.http_status, refusal.condition
         self._send(NodeReply(self._ask.number, status, refusal.detail, condition))
 

@@ -20,11 +20,16 @@ from warren_broker.http.calls import HttpCall, done
 from warren_broker.http.replies import HttpRefusal, HttpReply, bad_request, refusal_of
 from warren_broker.http.routing_table import HttpRoute, RouteTable, http_route, routes_of
 from warren_wire.admin import resources
-from warren_wire.admin.requests import AdminRequest, AdminRoute, answer_type, queried
+from warren_wire.admin.requests import (
+    AdminRoute,
+    AnyAdminRequest,
+    answer_type,
+    queried,
+)
 from warren_wire.errors import InvalidArgument
 
 
-def _as_the_node(route: AdminRoute, kind: type[AdminRequest[Any]]) -> Iterator[HttpRoute]:
+def _as_the_node(route: AdminRoute, kind: type[AnyAdminRequest]) -> Iterator[HttpRoute]:
     """Yield the paths of a route that are answered as the node answers it."""
     over = route.http
     assert over is not None, route
@@ -58,7 +63,7 @@ def _as_the_node(route: AdminRoute, kind: type[AdminRequest[Any]]) -> Iterator[H
         )
 
 
-def _named(kind: type[AdminRequest[Any]], given: dict[str, str]) -> dict[str, Any]:
+def _named(kind: type[AnyAdminRequest], given: dict[str, str]) -> dict[str, Any]:
     """Return what a path says; raises HttpRefusal where a number is expected, and is none."""
     try:
         return given | queried(kind, given)
@@ -66,7 +71,7 @@ def _named(kind: type[AdminRequest[Any]], given: dict[str, str]) -> dict[str, An
         raise bad_request(refused.detail) from None
 
 
-def _beside(call: HttpCall, route: AdminRoute, kind: type[AdminRequest[Any]]) -> dict[str, Any]:
+def _beside(call: HttpCall, route: AdminRoute, kind: type[AnyAdminRequest]) -> dict[str, Any]:
     """Return what is said beside the path: in the body of a change, if it has one, or the query."""
     if route.method != "GET" and route.body:
         return call.fields()

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from warren_broker.http.replies import HttpRefusal, bad_request, not_authorised, object_not_found
 from warren_machines.metadata.permissions import INCLUDED_IN
-from warren_wire.admin.requests import BODY_BYTES_MAX, AdminRequest, Tag
+from warren_wire.admin.requests import BODY_BYTES_MAX, AnyAdminRequest, Tag
 from warren_wire.arguments import NAME_BYTES_MAX
 
 Answering: TypeAlias = Callable[..., Awaitable[Any]]
@@ -43,7 +43,7 @@ class HttpRoute:
     tag: Tag = "management"
     bytes_max: int = BODY_BYTES_MAX
     pages: bool = False
-    reads: type[AdminRequest[Any]] | None = None
+    reads: type[AnyAdminRequest] | None = None
     without: frozenset[str] = frozenset({"token"})
     shows: Any = None
 

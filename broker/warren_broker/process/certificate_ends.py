@@ -69,9 +69,10 @@ def first_ends(files: Iterable[Path]) -> list[CertificateEnd]:
     return found
 
 
-def report(files: Iterable[Path], now: datetime) -> None:
-    """Log which certificates end within TOLD_BEFORE, or have ended."""
-    for one in first_ends(files):
+def report(files: Iterable[Path], now: datetime) -> list[CertificateEnd]:
+    """Log which certificates end within TOLD_BEFORE, or have ended; return when each file's do."""
+    found = first_ends(files)
+    for one in found:
         left = one.ends - now
         if left > TOLD_BEFORE:
             continue
@@ -85,18 +86,25 @@ def report(files: Iterable[Path], now: datetime) -> None:
                 when,
                 left.days,
             )
+    return found
 
 
-def watch(settings: NodeConfig) -> None:
-    """Report now, and every day until the process ends, on a thread: a disk may hang."""
-    files = certificate_files(settings)
+def watch(settings: NodeConfig) -> dict[Path, int]:
+    """Report now, and every day until the process ends, on a thread: a disk may hang.
+
+    returns  what the thread keeps up to date: when each file's certificates end, in milliseconds
+             since the epoch
+    """
+    files, ends = certificate_files(settings), dict[Path, int]()
     if not files:
-        return
+        return ends
 
     def look() -> None:
         pause = threading.Event()
         while True:
-            report(files, datetime.now(UTC))
+            for one in report(files, datetime.now(UTC)):
+                ends[one.file] = int(one.ends.timestamp() * 1000)
             pause.wait(DAILY_S)
 
     threading.Thread(target=look, name="certificate ends", daemon=True).start()
+    return ends

@@ -8,6 +8,7 @@ import select
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from logging.handlers import QueueHandler
@@ -95,10 +96,13 @@ class JournalFormatter(OneLineFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record with its traceback, the priority before each line."""
-        priority = next(
-            (number for level, number in PRIORITIES if record.levelno >= level), DEBUG_PRIORITY
-        )
+        priority = syslog_priority(record.levelno)
         return "\n".join(f"<{priority}>{line}" for line in super().format(record).split("\n"))
+
+
+def syslog_priority(level: int) -> int:
+    """Return a level as one of syslog's."""
+    return next((number for least, number in PRIORITIES if level >= least), DEBUG_PRIORITY)
 
 
 def is_journal(descriptor: int, stream: str | None) -> bool:
@@ -168,31 +172,38 @@ class FloodFilter(logging.Filter):
             return False
         bucket.tokens -= 1
         if bucket.left_out:
-            record.msg = f"{record.getMessage()} ({bucket.left_out} more like this were not logged)"
-            record.args = ()
+            text, given = str(record.msg), record.args if isinstance(record.args, tuple) else ()
+            text = text if given else text.replace("%", "%%")
+            record.msg = f"{text} (%d more like this were not logged)"
+            record.args = (*given, bucket.left_out)
             bucket.left_out = 0
         return True
 
 
-class StandardError(QueueHandler):
-    """Writes lines to a descriptor on a thread of its own, so that no other thread waits for it.
+class LineWriter(QueueHandler, ABC):
+    """Has lines written by a thread of its own, so that no other thread waits for it.
 
-    Standard error may be a pipe of which the reader hangs: a write of the loop's thread would then
-    hold up the node. It is written past Python's own buffer, which Python locks when it ends.
+    What takes them may hang: a write of the loop's thread would then hold up the node.
+    what       it is, in a line
     Invariant: `_characters` is the length of the lines in `_waiting`
     """
 
-    def __init__(self, descriptor: int, encoding: str = "utf-8") -> None:
+    what = "standard error"
+
+    def __init__(self) -> None:
         super().__init__(SimpleQueue())  # stays empty: `enqueue` keeps the lines here
-        self._descriptor = descriptor
-        self._encoding = encoding
         self._changed = threading.Condition()
         self._waiting: list[str] = []
         self._characters = 0
         self._left_out = 0
+        self._lost = 0
         self._idle = True
         thread = threading.Thread(target=self._write, name="log", daemon=True)
         thread.start()
+
+    @abstractmethod
+    def put(self, lines: list[str]) -> None:
+        """Write lines, on the thread; raises OSError."""
 
     def prepare(self, record: logging.LogRecord) -> str:
         """Return the record's line."""
@@ -227,12 +238,12 @@ class StandardError(QueueHandler):
         while True:
             lines, left_out = self._taken()
             if left_out:
-                text = "%d lines were left out here: standard error took none"
+                text = f"%d lines were left out here: {self.what} took none"
                 lines.append(f"{self._said(logging.WARNING, text, left_out)}\n")
             try:
-                write_all(self._descriptor, "".join(lines), self._encoding)
+                self.put(lines)
             except OSError:
-                continue  # closed, or on a full disk: there is no place to say so
+                self._lost = left_out + len(lines) - bool(left_out)  # said when it takes some
 
     def _taken(self) -> tuple[list[str], int]:
         """Wait for lines; return them, and how many were left out behind them."""
@@ -242,8 +253,25 @@ class StandardError(QueueHandler):
                 self._changed.notify_all()
             self._changed.wait_for(lambda: self._waiting or self._left_out)
             lines, self._waiting, self._characters = self._waiting, [], 0
-            left_out, self._left_out = self._left_out, 0
+            left_out, self._left_out = self._left_out + self._lost, 0
+            self._lost = 0
             return lines, left_out
+
+
+class StandardError(LineWriter):
+    """Writes lines to a descriptor, past Python's own buffer, which Python locks when it ends.
+
+    Standard error may be a pipe of which the reader hangs.
+    """
+
+    def __init__(self, descriptor: int, encoding: str = "utf-8") -> None:
+        self._descriptor = descriptor
+        self._encoding = encoding
+        super().__init__()
+
+    def put(self, lines: list[str]) -> None:
+        """Write lines; raises OSError."""
+        write_all(self._descriptor, "".join(lines), self._encoding)
 
 
 def write_all(descriptor: int, text: str, encoding: str) -> None:

@@ -91,6 +91,10 @@ class ReaderRequest(AdminRequest[T], Generic[T], frozen=True):
     queue: str
     reader: str
 
+    def changes(self) -> bool:
+        """See the base class."""
+        return False
+
 
 class RegisterReaderRequest(ReaderRequest[ReaderRegistered], frozen=True):
     """Register a reader's driver. Answer: ReaderRegistered; 404.
@@ -174,6 +178,10 @@ class ReleaseClaimRequest(ReaderRequest[int], frozen=True):
     failed: bool = False
     undecided: bool = False
 
+    def changes(self) -> bool:
+        """See the base class."""
+        return self.epoch < 0
+
 
 class GiveUpRequest(ReaderRequest[int], frozen=True):
     """Take all messages out of an open claim. Answer: MessagesCounted.
@@ -201,6 +209,10 @@ class DrawEpochRequest(AdminRequest[EpochDrawn], frozen=True):
 
     ROUTES: ClassVar = (route("POST /epochs"),)
 
+    def changes(self) -> bool:
+        """See the base class."""
+        return False
+
 
 class BatchRequest(AdminRequest[T], Generic[T], frozen=True):
     """A driver's request about one batch of a sink's run."""
@@ -209,6 +221,10 @@ class BatchRequest(AdminRequest[T], Generic[T], frozen=True):
     run: str
     epoch: Positive
     batch: Natural
+
+    def changes(self) -> bool:
+        """See the base class."""
+        return False
 
 
 class PublishBatchRequest(BatchRequest[int], frozen=True):

@@ -104,5 +104,9 @@ class ImportRequest(AdminRequest[ImportReport], frozen=True, rename={"dry_run": 
     vhost: str | None = None
     dry_run: bool = False
 
+    def changes(self) -> bool:
+        """See the base class."""
+        return not self.dry_run
+
     def __repr__(self) -> str:
         return f"ImportRequest(vhost={self.vhost!r}, dry_run={self.dry_run!r})"

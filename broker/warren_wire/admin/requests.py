@@ -75,9 +75,16 @@ class AdminRequest(Request, Generic[T], frozen=True):
         last = cls.ROUTES[-1] if cls.ROUTES else None
         return last is not None and last.method == "GET" and not last.pattern[-1].startswith(":")
 
+    def changes(self) -> bool:
+        """Return whether the audit log has it: it is no question, and no work of a client's."""
+        return bool(self.ROUTES) and self.ROUTES[0].method != "GET"
+
     def checked(self) -> Self:
         """Return it as the handler takes it; raise InvalidArgument for what no type refuses."""
         return self
+
+
+AnyAdminRequest: TypeAlias = AdminRequest[Any]
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -307,7 +314,7 @@ class AdminRoute(NamedTuple):
         return request
 
 
-AnyRequest = TypeVar("AnyRequest", bound=AdminRequest[Any])
+AnyRequest = TypeVar("AnyRequest", bound=AnyAdminRequest)
 
 
 def route(
@@ -375,7 +382,7 @@ def _parts(
 
 
 @cache
-def fields_in(kind: type[AdminRequest[Any]]) -> dict[str, _Field]:
+def fields_in(kind: type[AnyAdminRequest]) -> dict[str, _Field]:
     """Return the fields of a request by key."""
     found = inspect.type_info(kind)
     assert isinstance(found, inspect.StructType), kind
@@ -396,7 +403,7 @@ def fields_in(kind: type[AdminRequest[Any]]) -> dict[str, _Field]:
     return fields
 
 
-def queried(kind: type[AdminRequest[Any]], query: Query) -> dict[str, Any]:
+def queried(kind: type[AnyAdminRequest], query: Query) -> dict[str, Any]:
     """Return the fields that a query says, by key; raises InvalidArgument."""
     fields = fields_in(kind)
     return {key: _from_text(key, text, fields[key]) for key, text in query.items() if key in fields}
@@ -513,7 +520,7 @@ def summary_of(described: Any) -> str:
     return re.sub(r"[;.]?( Refused:| Answer:|( \d{3}\b)).*", ".", said)
 
 
-def texts_of(kind: type[AdminRequest[Any]]) -> dict[str, str]:
+def texts_of(kind: type[AnyAdminRequest]) -> dict[str, str]:
     """Return what the docstrings of a request and its bases say of its fields, by key.
 
     A line `name  text`, or `name, other  text`, begins such a text; indented ones continue it.
@@ -533,7 +540,7 @@ def texts_of(kind: type[AdminRequest[Any]]) -> dict[str, str]:
 # ------------------------------------------------------------------ writing
 
 
-def fields_of(request: AdminRequest[Any]) -> tuple[AdminRoute, dict[str, Any]]:
+def fields_of(request: AnyAdminRequest) -> tuple[AdminRoute, dict[str, Any]]:
     """Return the route that a request takes, and its fields by key, without those of the route."""
     fields = fields_in(type(request))
     values = {key: getattr(request, field.name) for key, field in fields.items()}
@@ -546,7 +553,7 @@ def fields_of(request: AdminRequest[Any]) -> tuple[AdminRoute, dict[str, Any]]:
     raise AssertionError(f"no route for {request}")
 
 
-def written(request: AdminRequest[Any]) -> tuple[str, str, Any]:
+def written(request: AnyAdminRequest) -> tuple[str, str, Any]:
     """Return a request as method, path and body; raise ValueError for an empty name in the path."""
     taken, given = fields_of(request)
     parts = []
@@ -572,7 +579,7 @@ def _as_text(value: Any) -> str:
     return quote(",".join(value) if isinstance(value, tuple) else str(value), safe=",")
 
 
-def answer_type(kind: type[AdminRequest[Any]]) -> Any:
+def answer_type(kind: type[AnyAdminRequest]) -> Any:
     """Return what the answer to a request is, the T of its base class."""
     for base in getattr(kind, "__orig_bases__", ()):
         for argument in getattr(base, "__args__", ()):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from warren_wire import admin
-from warren_wire.admin.requests import AdminRequest, AdminRoute, Query
+from warren_wire.admin.requests import AdminRequest, AdminRoute, AnyAdminRequest, Query
 from warren_wire.arguments import NAME_BYTES_MAX
 from warren_wire.errors import InvalidArgument, MethodNotAllowed, NotFound
 
@@ -16,7 +16,7 @@ SUBJECTS: Final = tuple(
     name for _, name, _ in iter_modules(admin.__path__) if name not in ("requests", "resources")
 )
 """The modules of this folder with requests; the handlers are in `warren_broker.admin`'s of it."""
-REQUESTS: Final[tuple[type[AdminRequest[Any]], ...]] = tuple(
+REQUESTS: Final[tuple[type[AnyAdminRequest], ...]] = tuple(
     one
     for name in SUBJECTS
     for one in vars(import_module(f"{admin.__name__}.{name}")).values()
@@ -24,7 +24,7 @@ REQUESTS: Final[tuple[type[AdminRequest[Any]], ...]] = tuple(
 )
 ROUTES: Final = {route.shown: (route, kind) for kind in REQUESTS for route in kind.ROUTES}
 """Each route with the type of its requests, by its method and path."""
-_BY_BEGINNING: dict[tuple[str, int], list[tuple[AdminRoute, type[AdminRequest[Any]]]]] = {}
+_BY_BEGINNING: dict[tuple[str, int], list[tuple[AdminRoute, type[AnyAdminRequest]]]] = {}
 """The routes by their first part, which is never a name, and their number of parts."""
 for _route, _kind in ROUTES.values():
     _BY_BEGINNING.setdefault((_route.pattern[0], len(_route.pattern)), []).append((_route, _kind))
@@ -34,16 +34,16 @@ class FoundRoute(NamedTuple):
     """A path's route, the names in the path, and its query: all that is known without the body."""
 
     route: AdminRoute
-    kind: type[AdminRequest[Any]]
+    kind: type[AnyAdminRequest]
     names: dict[str, str]
     query: Query
 
-    def request(self, body: Any) -> AdminRequest[Any]:
+    def request(self, body: Any) -> AnyAdminRequest:
         """Return the request, without a token; raises Refusal."""
         return self.route.request(self.kind, self.names, self.query, body)
 
 
-def parse_request(method: str, path: str, body: Any) -> AdminRequest[Any]:
+def parse_request(method: str, path: str, body: Any) -> AnyAdminRequest:
     """Return the value of a request that has been checked; raises Refusal."""
     return find_route(method, path).request(body)
 

@@ -55,6 +55,10 @@ class RenewTokenRequest(AdminRequest[None], frozen=True):
     ROUTES: ClassVar = (route("PUT /auth/tokens", whole="secret"),)
     secret: Any = b""
 
+    def changes(self) -> bool:
+        """See the base class."""
+        return False
+
     def checked(self) -> Self:
         """See the base class."""
         if not isinstance(self.secret, bytes):

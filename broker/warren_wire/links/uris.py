@@ -224,7 +224,7 @@ def without_passwords(value: object) -> Any:
 
     It may be one that was imported and is no URI: whatever may be a password is hidden.
     """
-    return with_uris(value, _hidden)
+    return with_uris(value, shown_uri)
 
 
 def with_uris(value: object, change: Callable[[str], str]) -> object:
@@ -253,10 +253,11 @@ def is_sealed(value: object) -> bool:
 
 def has_password(uri: str) -> bool:
     """Return whether lists hide a part of what was given as a URI."""
-    return _hidden(uri) != uri
+    return shown_uri(uri) != uri
 
 
-def _hidden(uri: str) -> str:
+def shown_uri(uri: str) -> str:
+    """Return a URI with `***` for its passwords."""
     if uri.startswith(SEALED):
         return HIDDEN
     shown = _CREDENTIALS.sub(rf"\g<user>:{HIDDEN}@", uri)

@@ -23,6 +23,7 @@ from warren.errors import Conflict, NotFound
 from warren.queues import Queue, QueueCalls, Reader
 from warren.waiting import Waiting
 from warren_wire.admin import (
+    audit,
     browse,
     claims,
     cluster_version,
@@ -33,10 +34,13 @@ from warren_wire.admin import (
     jobs,
     letters,
     limits,
+    logs,
+    node_facts,
     overview,
     parameters,
     permissions,
     policies,
+    queue_pages,
     queues,
     shovels,
     users,
@@ -52,6 +56,7 @@ class BrowsedQueueCalls(QueueCalls):
     """Queues of the connection's vhost, with their messages."""
 
     browse_page = call(browse.BrowseRequest)
+    page = call(queue_pages.PageQueuesRequest)
 
     def pages(self, name: str, *, limit: int = 0, **asked: Any) -> Iterator[browse.BrowsedPage]:
         """Yield pages of messages, which stay as they are, from `after` on.
@@ -340,10 +345,45 @@ class ConnectionCalls(AdminCalls):
     close = call(connections.EndConnectionRequest)
 
 
+class AuditCalls(AdminCalls):
+    """The audit log of all nodes."""
+
+    page = call(audit.ListAuditRequest)
+
+    def records(self, *, limit: int = 0, **asked: Any) -> Iterator[audit.AuditRecord]:
+        """Yield records, the newest first.
+
+        limit  of records; 0: all
+        asked  fields of `ListAuditRequest` but its count
+        """
+        request = audit.ListAuditRequest(**asked)
+        left = limit or 1 << 62
+        while True:
+            count = min(left, audit.AUDIT_COUNT_MAX)
+            found = self.ask(structs.replace(request, count=count))
+            yield from found.records[:left]
+            left -= len(found.records)
+            if not found.next or left <= 0:
+                return
+            request = structs.replace(request, before=found.next)
+
+
+class LogCalls(AdminCalls):
+    """Logs of the nodes."""
+
+    levels = call(logs.ListLogLevelsRequest)
+    set_level = call(logs.SetLogLevelRequest)
+    lines = call(logs.ListLogLinesRequest)
+
+
 class ClusterCalls(AdminCalls):
     """The cluster's version, which an upgrade raises."""
 
     version = call(cluster_version.GetClusterVersionRequest)
+    conditions = call(node_facts.ListConditionsRequest)
+    settings = call(node_facts.GetSettingsRequest)
+    alarms = call(overview.ListAlarmsRequest)
+    totals = call(overview.GetTotalsRequest)
     finish_upgrade = call(cluster_version.FinishUpgradeRequest)
 
 
@@ -377,6 +417,8 @@ class Admin(AdminCalls):
         self.members = MemberCalls(connection, waiting)
         self.nodes = NodeCalls(connection, waiting)
         self.cluster = ClusterCalls(connection)
+        self.audit = AuditCalls(connection)
+        self.logs = LogCalls(connection)
         self.exchanges = ExchangeCalls(connection)
         self.bindings = BindingCalls(connection)
         self.users = UserCalls(connection)

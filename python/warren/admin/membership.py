@@ -22,7 +22,7 @@ from warren.errors import (
 from warren.waiting import Waiting, until
 from warren_wire.admin import members as m
 from warren_wire.admin.members import MemberInfo, NodeStatus, QueueMembers, QuorumCritical
-from warren_wire.admin.requests import AdminRequest
+from warren_wire.admin.requests import AdminRequest, AnyAdminRequest
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class _End(NamedTuple):
     missing  what is missing in a state, for the request
     """
 
-    look: Callable[[Any], AdminRequest[Any]]
+    look: Callable[[Any], AnyAdminRequest]
     done: Callable[[Any], bool]
     missing: Callable[[Any, Any], str]
 
@@ -50,7 +50,7 @@ _OF_NODE = _End(
     lambda seen: seen is None or seen.done,
     lambda asked, seen: f"node {asked.node!r}: {_left(seen)}",
 )
-_ENDS: dict[type[AdminRequest[Any]], _End] = {
+_ENDS: dict[type[AnyAdminRequest], _End] = {
     m.AddMemberRequest: _OF_QUEUE,
     m.DeleteMemberRequest: _OF_QUEUE,
     m.RebalanceQueuesRequest: _End(

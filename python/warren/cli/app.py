@@ -7,17 +7,22 @@ from typing import Annotated
 import typer
 
 from warren.cli import output
+from warren.cli.audit import audit
 from warren.cli.backups import backup
+from warren.cli.bench import bench
 from warren.cli.browse import browse
 from warren.cli.claims import claims
 from warren.cli.command_line import CommandLine
 from warren.cli.connections import channels, connections, consumers
 from warren.cli.context import context
 from warren.cli.definitions import definitions
+from warren.cli.doctor import doctor, health
 from warren.cli.exchanges import bindings, exchanges
 from warren.cli.jobs import jobs, letters
 from warren.cli.limits import limits
+from warren.cli.lint import lint
 from warren.cli.local_cluster import cluster
+from warren.cli.logs import logs
 from warren.cli.members import queues
 from warren.cli.migrate import migrate
 from warren.cli.nodes import nodes
@@ -28,6 +33,8 @@ from warren.cli.publish_lines import publish
 from warren.cli.relays import relays
 from warren.cli.shovels import federation, shovel
 from warren.cli.sinks import sinks
+from warren.cli.take import consume, get
+from warren.cli.top import top
 from warren.cli.users import users
 from warren.cli.vhosts import vhosts
 from warren_wire import VERSION
@@ -63,6 +70,7 @@ GROUPS = {
     "global-parameters": global_parameters,
     "definitions": definitions,
     "backup": backup,
+    "logs": logs,
     "federation": federation,
     "shovel": shovel,
 }
@@ -101,4 +109,12 @@ def options(version: Version = False, wait: WaitForNode = False) -> None:
 app.command("publish")(publish)
 app.command("browse")(browse)
 app.command("letters")(letters)
+app.command("get")(get)
+app.command("audit")(audit)
+app.command("top")(top)
+app.command("bench")(bench)
+app.command("lint")(lint)
+app.command("health")(health)
+app.command("doctor")(doctor)
+app.command("consume")(consume)
 app.command("migrate")(migrate)

@@ -11,7 +11,8 @@ from typer.core import TyperGroup
 READS: Final = frozenset(
     {
         *("list", "show", "status", "members", "delayed", "export", "list-topic"),
-        *("browse", "letters"),
+        *("browse", "letters", "audit", "settings", "conditions", "health", "doctor", "top"),
+        *("levels", "tail"),
         *("check-if-node-is-quorum-critical", "check-if-quorum-critical", "authenticate"),
     }
 )

@@ -13,6 +13,7 @@ from warren.cli.members import Node
 from warren.cli.requests import RequestGroup
 from warren.cli.target import Json, Uri, connect
 from warren_wire.admin.members import GetNodeRequest, ListNodesRequest, NodeInfo, NodeStatus
+from warren_wire.admin.node_facts import GetSettingsRequest, ListConditionsRequest
 
 EXIT_CRITICAL = 69
 """The exit code of `rabbitmq-queues check_if_node_is_quorum_critical` (sysexits: unavailable)."""
@@ -55,6 +56,10 @@ def _show(found: NodeStatus) -> None:
 
 
 nodes.shows("status", GetNodeRequest, _show)
+nodes.lists(
+    "settings", GetSettingsRequest, text="List the settings of a node, with where each comes from."
+)
+nodes.lists("conditions", ListConditionsRequest)
 
 
 @long_command(nodes)

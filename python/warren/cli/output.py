@@ -38,9 +38,16 @@ def as_json(value: Any) -> None:
     if shape == CSV:
         _as_csv([json_codec.loads(json_codec.dumps(one, default=_plain)) for one in each])
         return
-    indent = 2 if shape == JSON else None
-    for one in (value,) if shape == JSON else each:
-        print(json_codec.dumps(one, default=_plain, indent=indent, ensure_ascii=ascii_only))
+    if shape == JSON:
+        print(json_codec.dumps(value, default=_plain, indent=2, ensure_ascii=ascii_only))
+        return
+    for one in each:
+        as_json_line(one)
+
+
+def as_json_line(value: Any) -> None:
+    """Print a value as one line of JSON."""
+    print(json_codec.dumps(value, default=_plain, ensure_ascii=not streams.speaks_unicode()))
 
 
 def _as_csv(found: Sequence[Any]) -> None:
@@ -242,4 +249,4 @@ def _plain(value: Any) -> Any:
         return msgspec.to_builtins(value)
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    return str(value)
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -19,7 +19,7 @@ from warren.cli import output
 from warren.cli.target import Json, Uri, complete_queue, connect
 from warren.errors import UsageError
 from warren_wire.admin.requests import (
-    AdminRequest,
+    AnyAdminRequest,
     answer_type,
     columns_of,
     fields_in,
@@ -27,7 +27,7 @@ from warren_wire.admin.requests import (
     texts_of,
 )
 
-Kind = type[AdminRequest[Any]]
+Kind = type[AnyAdminRequest]
 Parameter = tuple[Any, Any]
 """Of a command: annotation with what typer is to know, and default; inspect's `empty`: none."""
 NEEDED: Any = inspect.Parameter.empty
@@ -89,7 +89,7 @@ class RequestGroup(typer.Typer):
 
         def show(answer: Any, node: str, json: bool, given: dict[str, Any]) -> None:
             words = said.format if isinstance(said, str) else said
-            output.say(words(**given, answer=answer, node=node))
+            output.say(words(**{"answer": answer, "node": node, **given}))
 
         self._add(name, kind, text, {**parameters_of(kind, fixed), **(takes or {})}, fixed, show)
 

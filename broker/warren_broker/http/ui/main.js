@@ -7,6 +7,7 @@ import * as connections from "./connections.js";
 import { h, replace } from "./dom.js";
 import * as exchanges from "./exchanges.js";
 import { federationPage, shovelsPage } from "./links.js";
+import { auditPage, logPage } from "./logs.js";
 import { messagesPage } from "./messages_page.js";
 import { nodePage } from "./node_page.js";
 import { policiesPage } from "./policies.js";
@@ -41,6 +42,8 @@ const PAGES = [
   { path: "dynamic-shovels", make: shovelsPage },
   { path: "federation-upstreams", make: federationPage },
   { path: "nodes/:name", make: nodePage },
+  { path: "audit", menu: "Audit", make: auditPage },
+  { path: "log", menu: "Log", make: logPage },
 ];
 const app = document.getElementById("app");
 let view = null;
