@@ -24,7 +24,7 @@ from pyspark_warren.versions import OfOneVersion
 from warren.errors import Conflict
 from warren.queues import Queue
 from warren.views import EVERYTHING
-from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, READY
+from warren_wire.message_states import CLAIMED, DEAD, DELAYED, HELD, IN_JOB, READY
 
 _COUNTS: Final = {
     READY: "messages_ready",
@@ -32,6 +32,7 @@ _COUNTS: Final = {
     DELAYED: "messages_delayed",
     CLAIMED: "messages_claimed",
     DEAD: "messages_dlx",
+    IN_JOB: "messages_in_jobs",
 }
 
 

@@ -127,6 +127,7 @@ def test_dead_letters_are_repaired_redriven_and_brought_back(
     assert (job.done, job.kept, job.targets) == (4, 4, (name,))
     assert (ready(admin, dead), ready(admin, name)) == (5, 4)
     assert {one.state for one in admin.queues.browse(dead, filter="n = 3")} == {"kept"}
+    assert admin.queues.get(dead).messages_in_jobs == 5
     channel.basic_get(name, auto_ack=True)  # a consumer was quicker than the undo
     undone = admin.jobs.steer(dead, job.job, "undo")
     assert undone.state == "undoing"
@@ -189,6 +190,10 @@ def test_bad_requests_are_refused_clearly(
         admin.jobs.begin("absent", action="delete")
     with pytest.raises(NotFound):
         admin.jobs.steer(source, 99, "pause")
+    with pytest.raises(AccessRefused):
+        admin.jobs.begin(source, action="move", to_queue=source, to_vhost="absent")
+    with pytest.raises(PeerError, match="at most 65,536 bytes"):
+        admin.jobs.begin(source, action="requeue", body="x" * 70_000)
     add_user(http, "reader", "management")
     reads = {"configure": ".*", "write": "^$", "read": ".*"}
     assert http("PUT", f"/permissions/{quoted('/')}/reader", reads).status == 204

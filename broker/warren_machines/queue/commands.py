@@ -594,6 +594,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     relays       see `in_hands`
     bytes_unacknowledged, bytes_kept  of what consumers hold; of what claims hold, and is delayed;
                  0 where now_ms is 0
+    messages_in_jobs  taken by jobs, or kept by them for an undo
     """
 
     messages_ready: int
@@ -616,6 +617,7 @@ class StatReply(Reply, frozen=True, array_like=True, tag="stat"):
     now_ms: int = 0
     bytes_unacknowledged: int = 0
     bytes_kept: int = 0
+    messages_in_jobs: int = 0
 
 
 class ReaderReply(Reply, frozen=True, array_like=True, tag="reader"):

@@ -68,6 +68,7 @@ def counts(state: QueueState, now_ms: int = 0) -> StatReply:
         now_ms=now_ms,
         bytes_unacknowledged=state.unacknowledged_bytes if now_ms else 0,
         bytes_kept=_kept_bytes(state) if now_ms else 0,
+        messages_in_jobs=state.jobs.messages,
     )
 
 

@@ -128,6 +128,7 @@ class QueueInfo(msgspec.Struct, frozen=True):
     messages_set_aside  messages that could not be handled since the leading node's start
     duplicates_dropped  messages dropped since the declaration, because the queue had taken one with
                    their id (x-deduplication); deduplication_ids: ids that it remembers
+    messages_in_jobs  taken by jobs, or kept by them for an undo; not among `messages`
     policy, operator_policy  names of the policies that it follows; "": none
     effective_policy_definition  of both, merged
     """
@@ -164,6 +165,7 @@ class QueueInfo(msgspec.Struct, frozen=True):
     messages_set_aside: Annotated[int, count()] = 0
     duplicates_dropped: Annotated[int, count()] = 0
     deduplication_ids: Annotated[int, count(http="")] = 0
+    messages_in_jobs: Annotated[int, count()] = 0
     policy: str = ""
     operator_policy: str = ""
     effective_policy_definition: dict[str, Any] = {}

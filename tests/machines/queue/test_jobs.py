@@ -47,6 +47,7 @@ def test_what_a_job_takes_leaves_when_it_is_confirmed() -> None:
     step(queue, job, take=((first, 1, 2), (second, 0, 0)), at=(second, 2), looked=7)
     assert queue.ready() == [(first, 0), (first, 3), (second, 1), (second, 2)]
     assert (stat(queue, job).held, stat(queue, job).matched, stat(queue, job).looked) == (3, 3, 7)
+    assert queue.stat().messages_in_jobs == 3
     step(queue, job, settled=((first, 1, 2),), targets=("t",))
     step(queue, job, settled=((second, 0, 0), (first, 1, 2)), finished=True, targets=("t", "u"))
     done = stat(queue, job)

@@ -515,10 +515,13 @@ class _JobAttempt(Forwarding):
         self.why = ""
         self.names: dict[int, RelayedName] = {}
         self._routed = self._over = False
+        self._read: tuple[int, Block | None] | None = None
 
     def add(self, place: _MessagePlace) -> None:
         """Add a message that the job holds."""
-        block = self._runner.block(place.entry)
+        if self._read is None or self._read[0] != place.entry:
+            self._read = place.entry, self._runner.block(place.entry)
+        block = self._read[1]
         if block is None or place.ordinal >= block.count:
             self.gone.append(place)
             return

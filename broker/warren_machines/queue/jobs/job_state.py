@@ -136,6 +136,11 @@ class Jobs:
         return [job for job in self if job.state in UNFINISHED]
 
     @property
+    def messages(self) -> int:
+        """The messages that are in the hands of jobs, or kept for an undo."""
+        return sum(job.kept + (length(job.held) if job.owns else 0) for job in self)
+
+    @property
     def owns_messages(self) -> bool:
         """Whether messages are in the hands of jobs, or kept for an undo."""
         return bool(self.kept) or any(job.held and job.owns for job in self)

@@ -308,6 +308,25 @@ def test_each_message_is_copied_once(seed: int) -> None:
     assert world.ready(SOURCE) == bodies and world.ready(TARGET) == []
 
 
+def test_what_arrives_after_a_cancel_is_dropped() -> None:
+    world, bodies = filled(5, max_length=10, overflow="reject-publish")
+    world.put(*(f"full{n}" for n in range(11)), group=TARGET)
+    job = world.begin()
+    while not any(kind == "send" for kind, _, _ in world.under_way):
+        world.step(lossy=False)
+    late = next(one for one in world.under_way if one[0] == "send")
+    world.under_way.remove(late)  # of a leader that has lost its leadership
+    world.lead()
+    world.run(60)
+    assert "is full" in world.stat(job).why
+    world.steer(job, "cancel")
+    world.run()
+    assert world.stat(job).state == "cancelled" and sorted(world.ready(SOURCE)) == sorted(bodies)
+    world.queues[TARGET].do(c.Purge())
+    late[2]()
+    assert world.ready(TARGET) == []
+
+
 def test_what_comes_while_a_job_runs_is_not_looked_at() -> None:
     world, bodies = filled(1)
     job = world.begin(routing_key="s")
