@@ -7,6 +7,7 @@ import base64
 import binascii
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -28,7 +29,8 @@ from warren_broker.http.replies import (
     unavailable,
 )
 from warren_broker.http.routes import TABLE
-from warren_broker.http.routing_table import segments_of
+from warren_broker.http.routing_table import HttpRoute, segments_of
+from warren_broker.http.streams import EventStream, EventStreams, every_s, wants_events
 from warren_broker.http.ui_files import UiFiles
 from warren_broker.settings.http_settings import ManagementSettings
 from warren_wire.admin.users import GetWhoAmIRequest
@@ -64,6 +66,7 @@ class HttpApplication:
         interval_s = settings.collect_statistics_interval / 1000
         rated = settings.rates_mode == "basic"
         self._rates = ShownRates(rated, interval_s)
+        self._streams = EventStreams()
         self._ui = UiFiles(settings.path_prefix) if settings.ui else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,6 +78,10 @@ class HttpApplication:
                 reply = refusal.reply
             except TimeoutError:
                 reply = unavailable(f"the request took more than {REQUEST_S_MAX:.0f} s").reply
+            if isinstance(reply, EventStream):
+                newcomer = scope.get("state", {}).get("newcomer")
+                await self._streams.run(reply, newcomer, receive, send)
+                return
             data = _encoded(reply)
         except Disconnected:
             return
@@ -85,7 +92,7 @@ class HttpApplication:
             data = _encoded(reply)
         await _send_reply(reply, data, send)
 
-    async def _reply(self, scope: Scope, receive: Receive) -> HttpReply:
+    async def _reply(self, scope: Scope, receive: Receive) -> HttpReply | EventStream:
         method, headers = str(scope["method"]), dict(scope["headers"])
         if self._ui is not None:
             file = self._ui.reply(method, scope["raw_path"], headers)
@@ -107,15 +114,19 @@ class HttpApplication:
         reason = headers.get(b"x-reason", b"").decode("utf-8", "replace")
         kind = headers.get(b"content-type", b"").decode("latin-1")
         asked = (self._link, self._job, credentials, query, body, tags, self._rates, reason, kind)
-        reply = _replied(await route.by(HttpCall(*asked), *names))
-        if method not in ("GET", "HEAD") or reply.status != 200:
-            return reply
-        found = reply.body
-        if isinstance(found, list):
-            if not route.pages and query.get("pagination") != "true":
-                query.pop("page", None)
-            found = await in_turns(paged(found, query))
-        return HttpReply(200, await in_turns(shown(found, columns_of(query))), reply.headers)
+        look = partial(_looked, route, names, HttpCall(*asked))
+        if method != "GET" or not wants_events(headers):
+            return await look()
+        every = every_s(route, query, self._rates.interval_s)
+        self._streams.check(credentials.user)
+
+        async def again() -> bytes:
+            try:
+                return _encoded(await asyncio.wait_for(look(), REQUEST_S_MAX))
+            except TimeoutError:
+                raise unavailable("the node does not answer") from None
+
+        return EventStream(credentials.user, await again(), again, every)
 
     async def _logged_in(self, who: Credentials, scope: Scope) -> tuple[str, ...]:
         """Return the tags of the user; raises HttpRefusal."""
@@ -171,6 +182,19 @@ class HttpApplication:
             f"Exceeded HTTP request body size limit: {most:,} bytes ({which})",
             {"connection": "close"},
         )
+
+
+async def _looked(route: HttpRoute, names: list[str], call: HttpCall) -> HttpReply:
+    """Return what a route answers, with the page and the columns that are asked for."""
+    reply = _replied(await route.by(call, *names))
+    if route.method != "GET" or reply.status != 200:
+        return reply
+    found, query = reply.body, dict(call.query)
+    if isinstance(found, list):
+        if not route.pages and query.get("pagination") != "true":
+            query.pop("page", None)
+        found = await in_turns(paged(found, query))
+    return HttpReply(200, await in_turns(shown(found, columns_of(query))), reply.headers)
 
 
 def _replied(found: Any) -> HttpReply:

@@ -87,6 +87,11 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
         self._newcomer.ended()
 
+    def lasts(self, seconds: float) -> None:
+        """See `HttpNewcomer`; a client that does not read what is sent is hung up on then."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._limit_to(seconds)
+
     def turn_away(self, reason: str) -> None:
         """End, as others wait for the place of a connection without a login."""
         if self.cycle is None or self.cycle.response_complete:

@@ -105,6 +105,11 @@ class HttpNewcomer:
             self.known = True
             self._doors.known(self)
 
+    def lasts(self, seconds: float) -> None:
+        """Have its answer, which continues, end unless it is said again within that time."""
+        if self.protocol is not None:
+            self.protocol.lasts(seconds)
+
     def ended(self) -> None:
         """Take note of the connection's end."""
         self._doors.ended(self)

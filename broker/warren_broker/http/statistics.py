@@ -121,7 +121,7 @@ def of_queue(one: Answered | None, ranges: Ranges = NO_RANGES) -> dict[str, Any]
     """Return the keys of a queue that its statistics give; None: it has none."""
     found = Statistics(*one[1:4]) if one is not None else Statistics(())
     rates, changed_ms, capacity = ((), 0, 0.0) if one is None else (one[2], *one[5:7])
-    shown = dict.fromkeys(("consumer_capacity", "consumer_utilisation"), round(capacity, 6))
+    shown = dict.fromkeys(("consumer_capacity", "consumer_utilisation"), round(capacity, 2))
     return {
         **shown,
         **idle_since(rates, changed_ms),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 from collections.abc import Awaitable, Callable
@@ -13,10 +14,13 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from tests.patience import PATIENCE_S
-from warren_broker.http import bounded_connection, doors
+from warren_broker.http import bounded_connection, doors, streams
 from warren_broker.http.bounded_connection import HEADERS_BYTES_MAX, BoundedConnection
 from warren_broker.http.doors import HttpDoors, stranger_shares
+from warren_broker.http.streams import EventStream, EventStreams
 
+ENDED: list[int] = []
+"""Looks of the streams that have ended."""
 Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -32,6 +36,16 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
             break
     if scope["path"] == "/hang":
         await asyncio.Event().wait()
+    if scope["path"] == "/events":
+        numbers = itertools.count()
+
+        async def look() -> bytes:
+            return b"%d" % next(numbers) + b" " * (8 << 20)
+
+        stream = EventStream("user", b"", look, every_s=0)
+        await EventStreams().run(stream, scope["state"]["newcomer"], receive, send)
+        ENDED.append(next(numbers))
+        return
     data = str(size).encode()
     headers = [(b"content-length", str(len(data)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -149,5 +163,19 @@ def test_connections_are_bounded(monkeypatch: Any) -> None:
         status, body = await answer(reader)
         assert (status, json.loads(body)["error"]) == (503, "service_unavailable")
         assert await reader.read() == b""
+
+    with_server(client)
+
+
+def test_a_stream_that_is_not_read_is_hung_up_on(monkeypatch: Any) -> None:
+    monkeypatch.setattr(streams, "UNREAD_S", 0.3)
+    ENDED.clear()
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"GET /events HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"event: message")  # and no more
+        while not ENDED:
+            await asyncio.sleep(0.01)
+        assert ENDED[0] < 20, "what is not read is not made"
 
     with_server(client)
