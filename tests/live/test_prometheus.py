@@ -558,3 +558,47 @@ def test_what_waits_in_a_queue_and_its_readers_are_shown(cluster: LocalCluster) 
         reader.settle(number)
         eventually(lambda: shown("reader_lag_messages", reader="driver") == 2, "what is left")
         assert summed(cluster, "warren_reader_lag_messages") >= 2
+
+
+def test_the_sums_are_those_of_all_queues_whatever_has_happened(cluster: LocalCluster) -> None:
+    """The sums are kept from scrape to scrape; those per object are read each time."""
+    gauges = "ready", "unacked", ""
+    names = [f"rabbitmq_queue_messages{'_' if one else ''}{one}" for one in gauges]
+    names += ["rabbitmq_queue_consumers", "warren_queue_claims", "warren_reader_lag_messages"]
+    names += ["warren_queue_messages_claimed", "warren_queue_messages_delayed"]
+
+    def agree() -> bool:
+        for node in range(3):
+            sums, each = scraped(cluster, node), scraped(cluster, node, "/metrics/per-object")
+            for name in names:
+                total = sum(value for (of, _), value in each.items() if of == name)
+                if sums[name, frozenset()] != total:
+                    return False
+        return True
+
+    with cluster.connect() as made, connect(cluster) as connection:
+        channel, admin = connection.channel(), Admin(made)
+        channel.confirm_delivery()
+        eventually(agree, "at the beginning")
+        for number in range(30):
+            declare(channel, f"summed-{number}")
+            for _ in range(number):
+                channel.basic_publish("", f"summed-{number}", b"body")
+        eventually(agree, "after publishing")
+        channel.basic_qos(prefetch_count=3)
+        for number in range(10, 20):
+            channel.basic_consume(f"summed-{number}", lambda *said: None)
+        connection.process_data_events(0.2)
+        reader = ClaimReader(made, "summed-5", "driver")
+        number = reader.register().settled + 1
+        reader.open(number, max_messages=3, max_bytes=1 << 20)
+        eventually(agree, "with consumers and a claim")
+        for number in range(15):
+            target = cluster.nodes[number % 3].name
+            admin.members.transfer(f"summed-{number}", target)
+        eventually(agree, "after transfers")
+        cluster.restart(2, kill=True)
+        eventually(agree, "after a node was killed")
+        for number in range(30):
+            channel.queue_delete(f"summed-{number}")
+        eventually(agree, "after deletions")

@@ -26,7 +26,7 @@ from warren_broker.http.bounded_connection import doors_of
 from warren_broker.http.doors import listening_socket
 from warren_broker.metrics import exposition
 from warren_broker.metrics.exposition import MEMORY_BREAKDOWN, ScrapeView
-from warren_broker.metrics.readings import Gathering, NodeReading
+from warren_broker.metrics.readings import Gathering, NodeReading, QueueTotals
 from warren_broker.process.certificate_ends import certificate_files
 from warren_raft.address_shares import AddressShares
 from warren_raft.runtime.loop import Loop
@@ -67,6 +67,10 @@ class Metrics:
         self._turn = threading.BoundedSemaphore(1)
         self._streams = threading.BoundedSemaphore(STREAMS_MAX)
         self._times: dict[tuple[int, int], int] = {}
+        self._totals = QueueTotals(broker)
+        self._shown = False
+        self._entries: dict[int, int] = {}
+        self._written: dict[int, int] = {}
 
     def pieces(self, view: ScrapeView) -> Generator[bytes, None, None]:
         """Yield the text of the metrics; raises NotReadable. Not to be called on the loop's thread.
@@ -85,7 +89,10 @@ class Metrics:
     def _families(self, view: ScrapeView) -> Iterator[Metric]:
         process = exposition.ProcessReading.taken(self._data_dir, self._certificates)
         reading = self._read(view.per_object)
-        self._find_times(reading)
+        if view.per_object:
+            self._find_times(reading)
+        else:
+            self._find_oldest(reading)
         return exposition.Readings(reading, process, self._limits, view).collect()
 
     def _find_times(self, reading: NodeReading) -> None:
@@ -98,15 +105,39 @@ class Metrics:
                 found[key] = known.get(key) or oldest.read()
         self._times = found
 
+    def _find_oldest(self, reading: NodeReading) -> None:
+        """Do so for the sums: of each queue once, until it has another oldest message."""
+        entries, written = self._entries, self._written
+        if reading.whole:
+            entries.clear()
+            written.clear()
+        for group, oldest in reading.oldest.items():
+            if oldest is None:
+                entries.pop(group, None)
+                written.pop(group, None)
+            elif entries.get(group) != oldest.entry:
+                entries[group], written[group] = oldest.entry, oldest.read()
+        reading.oldest_ms = min(filter(None, written.values()), default=0)
+        for queue in reading.queues:
+            at = queue.work and queue.work.oldest
+            if at:
+                reading.times[at[:2]] = written.get(at.group, 0)
+
     def _read(self, per_object: bool) -> NodeReading:
         found: Future[NodeReading] = Future()
         done: Callable[[NodeReading], None] = found.set_result
-        gathering = Gathering(self._broker, self._alarms, per_object, done, found.set_exception)
+        totals, whole = (None, False) if per_object else (self._totals, not self._shown)
+        if not per_object:
+            self._shown = False
+        gathering = Gathering(self._broker, self._alarms, totals, whole, done, found.set_exception)
         self._loop.post(gathering.start)
         try:
-            return found.result(GATHER_S_MAX)
+            reading = found.result(GATHER_S_MAX)
         except GatherTimeout as error:
             raise NotReadable("the node is busy, starts or stops") from error
+        if not per_object:
+            self._shown = True
+        return reading
 
 
 @contextmanager

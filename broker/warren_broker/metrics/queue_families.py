@@ -15,7 +15,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from warren_broker.cluster.led_queues import MemberCounts
 from warren_broker.counting.message_stats import COUNTED
 from warren_broker.metrics.detailed import PREFIX
-from warren_broker.metrics.readings import NodeReading, QueueReading, QueueWork, ReaderReading
+from warren_broker.metrics.readings import (
+    WORK_SUMS,
+    NodeReading,
+    QueueReading,
+    QueueWork,
+    ReaderReading,
+)
 
 PIECE_SAMPLES: Final = 500
 """Samples of one piece of a family."""
@@ -100,12 +106,11 @@ def total_families(reading: NodeReading) -> Iterator[Metric]:
     """Yield the sums, and of ages the highest."""
     for key, (name, text) in COUNTS.items():
         yield GaugeMetricFamily(name, text, value=getattr(reading.total, key))
-    work = [one for one in reading.queues if one.work is not None]
     for key, (name, text) in WORK.items():
-        yield GaugeMetricFamily(name, text, value=sum(getattr(one.work, key) for one in work))
+        yield GaugeMetricFamily(name, text, value=reading.work.get(key, 0))
     of_readers = [row[1:] for row in _reader_rows(reading)]
     for name, value in (
-        (OLDEST_AGE, max([age_s(reading, one) for one in work], default=0.0)),
+        (OLDEST_AGE, _since_s(reading, reading.oldest_ms)),
         (LAG, sum([lag for lag, _, _ in of_readers])),
         (LAG_SECONDS, max([lag_s for _, lag_s, _ in of_readers], default=0.0)),
         (SILENCE, max([silent_s for _, _, silent_s in of_readers], default=0.0)),
@@ -150,7 +155,10 @@ def age_s(reading: NodeReading, queue: QueueReading) -> float:
     oldest = queue.work and queue.work.oldest
     if not oldest:
         return 0.0
-    written_ms = reading.times.get(oldest[:2], 0)
+    return _since_s(reading, reading.times.get(oldest[:2], 0))
+
+
+def _since_s(reading: NodeReading, written_ms: int) -> float:
     return max(0.0, (reading.now_ms - written_ms) / 1000) if written_ms else 0.0
 
 
@@ -169,5 +177,6 @@ def _reader_rows(reading: NodeReading) -> Iterator[tuple[list[str], int, float, 
 
 assert {*COUNTS} == {*MemberCounts._fields}, "a text for each count"
 assert {*COUNTERS} == {*COUNTED}, "a name for each count"
+assert (*WORK,) == WORK_SUMS, "a name for each sum"
 assert {*WORK, "readers", "oldest"} == {*QueueWork._fields}, "a name for each number"
 assert "heard_ms" in ReaderReading._fields

@@ -23,7 +23,7 @@ from warren_machines.queue.claims.reader_state import ReaderState
 from warren_machines.queue.state import QueueState
 from warren_raft.measures import Histogram, RaftMeasures
 from warren_raft.runtime.group import LogPosition
-from warren_raft.runtime.host import Host
+from warren_raft.runtime.host import Host, UnknownGroup
 from warren_raft.storage.entry_time import EntryTime
 from warren_raft.types import METADATA_GROUP
 from warren_wire import kernel
@@ -130,9 +130,13 @@ class GroupTotals:
         self.term_max = max(self.term_max, host.term(group))
         if host.is_leader(group):
             self.led += 1
-            for node, behind in host.lags(group).items():
-                self.lag[node] = self.lag.get(node, 0) + behind
-                self.lag_max[node] = max(self.lag_max.get(node, 0), behind)
+            self.add_lags(host.lags(group))
+
+    def add_lags(self, lags: dict[str, int]) -> None:
+        """Count what the members of a group lack, by node."""
+        for node, behind in lags.items():
+            self.lag[node] = self.lag.get(node, 0) + behind
+            self.lag_max[node] = max(self.lag_max.get(node, 0), behind)
 
 
 @dataclass(slots=True)
@@ -178,7 +182,10 @@ class NodeReading:
     repaired   those that other members have sent, since the start
     strangers  places and turns before a login, by what: those with one, those that wait, and how
                many were turned away before and after they had one
-    queues     those that are led here; of a scrape per object all with a member here
+    queues     of a scrape per object those with a member here; else those with readers
+    work       sums of `QueueWork`'s numbers; empty in a scrape per object
+    oldest, whole  the oldest entries of queues that have changed since the last reading; None: it
+               has none now. whole: all others have none. oldest_ms: when that of all was written
     counted to vhosts  of a scrape per object, else empty; shown: connections with their channels;
                published: vhost, exchange, messages of clients of this node; exchanges: vhost,
                name, type, number of bindings
@@ -207,6 +214,10 @@ class NodeReading:
     led: int = 0
     total: MemberCounts = NO_COUNTS
     queues: list[QueueReading] = field(default_factory=list)
+    work: dict[str, int] = field(default_factory=dict)
+    oldest: dict[int, EntryTime | None] = field(default_factory=dict)
+    whole: bool = False
+    oldest_ms: int = 0
     shown: list[ConnectionInfo] = field(default_factory=list)
     published: list[tuple[str, str, int]] = field(default_factory=list)
     exchanges: list[tuple[str, str, str, int]] = field(default_factory=list)
@@ -217,9 +228,112 @@ class NodeReading:
     counted: list[CountedQueue] = field(default_factory=list)
 
 
+WORK_SUMS: Final = ("claims", "stages", "staged", "letters")
+"""The numbers of `QueueWork`."""
+
+
+class QueueTotals:
+    """Sums over the groups of a node, kept from one scrape to the next; for the loop's thread.
+
+    Only what has changed since the last scrape is read: of 50,000 queues most have not. What
+    changes without `Host.take_changed` is read each time: groups without a leader, with a member
+    that lacks entries, and with dead letters under way.
+
+    1. A scrape has taken what has changed, and is given up before it is shown.  2. The next one
+    would lack that: so it reads the whole (`whole`).  3. The first one ends after all: what it
+    takes then is not shown, since its `life` has ended.
+    Invariant: `_sums` has the sum of each column of `_rows`
+    """
+
+    _COLUMNS: Final = 4 + len(MemberCounts._fields) + len(WORK_SUMS)
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._begin()
+
+    def _begin(self) -> None:
+        self.life = object()
+        self._rows: dict[int, tuple[int, ...]] = {}
+        self._sums = [0] * self._COLUMNS
+        self._terms: dict[int, int] = {}
+        self._lags: dict[int, dict[str, int]] = {}
+        self._members: set[str] = set()
+        self._readers: dict[int, QueueReading] = {}
+        self._oldest: dict[int, EntryTime | None] = {}
+        self._open: set[int] = set()
+        self._whole = True
+
+    def due(self, whole: bool) -> list[int]:
+        """Return the groups that are to be read now; whole: the last reading was not shown."""
+        host = self._broker.cluster.host
+        changed = host.take_changed()
+        if changed is None or whole:
+            self._begin()
+            return [*host.groups()]
+        return [*changed.union(self._open)]
+
+    def read(self, group: int) -> None:
+        """Take a group as it is now, or leave it out: it has ended."""
+        try:
+            row = self._row(group)
+        except UnknownGroup:
+            row = None
+            for kept in (self._terms, self._lags, self._readers):
+                kept.pop(group, None)
+            self._open.discard(group)
+            self._oldest[group] = None
+        before = self._rows.pop(group, None)
+        if row is not None:
+            self._rows[group] = row
+        if row != before:
+            none = (0,) * self._COLUMNS
+            changes = map(int.__sub__, row or none, before or none)
+            self._sums = list(map(int.__add__, self._sums, changes))
+
+    def _row(self, group: int) -> tuple[int, ...]:
+        host = self._broker.cluster.host
+        state, leads, leader = host.state(group), host.is_leader(group), host.leader(group)
+        queue = self._broker.definitions.state.groups.get(group) if leads else None
+        counts, work, led = NO_COUNTS, NO_WORK, queue is not None and not queue.store_of
+        if led:
+            counts, work = MemberCounts.of(state), QueueWork.of(self._broker, group, state)
+        self._terms[group], self._oldest[group] = host.term(group), work.oldest
+        self._readers.pop(group, None)
+        if queue is not None and work.readers:
+            kind = QUEUE_TYPES[queue.config.kind]
+            self._readers[group] = QueueReading(queue.vhost, queue.name, kind, None, counts, work)
+        lags = host.lags(group) if leads else {}
+        self._members.update(lags)
+        self._lags.pop(group, None)
+        if any(lags.values()):
+            self._lags[group] = lags
+        if leader is None or group in self._lags or counts.dead_lettering:
+            self._open.add(group)
+        else:
+            self._open.discard(group)
+        numbers = (work.claims, work.stages, work.staged, work.letters)
+        return (1, int(leads), int(leader is None), int(led), *counts, *numbers)
+
+    def show(self, reading: NodeReading) -> None:
+        """Put the sums, and what has changed, into a reading."""
+        members, led, leaderless, reading.led, *sums = self._sums
+        term = max(self._terms.values(), default=0)
+        groups = reading.groups = GroupTotals(members, led, leaderless, term)
+        groups.lag, groups.lag_max = (dict.fromkeys(self._members, 0) for _ in range(2))
+        for lags in self._lags.values():
+            groups.add_lags(lags)
+        counts = len(MemberCounts._fields)
+        reading.total = MemberCounts(*sums[:counts])
+        reading.work = dict(zip(WORK_SUMS, sums[counts:], strict=True))
+        reading.queues += self._readers.values()
+        reading.oldest, self._oldest = self._oldest, {}
+        reading.whole, self._whole = self._whole, False
+
+
 class Gathering:
     """One reading under way; its groups are not of one moment, each queue is.
 
+    totals  of a scrape of sums; None: it is one per object. whole: see `QueueTotals.due`
     done    called with the reading
     failed  called instead when reading it failed: the node continues
     """
@@ -228,13 +342,17 @@ class Gathering:
         self,
         broker: Broker,
         alarms: ResourceAlarms,
-        per_object: bool,
+        totals: QueueTotals | None,
+        whole: bool,
         done: Callable[[NodeReading], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self._broker = broker
         self._alarms = alarms
-        self._per_object = per_object
+        self._totals = totals
+        self._whole = whole
+        self._life: object = None
+        self._per_object = totals is None
         self._done = done
         self.failed = failed
 
@@ -264,15 +382,21 @@ class Gathering:
         reading.now_ms = broker.cluster.loop.clock.epoch_ms()
         if self._per_object:
             reading.counted += self._counted()
-        in_slices(
-            broker.cluster.loop,
-            broker.cluster.host.groups(),
-            partial(visit_groups, partial(self._add, reading)),
-            lambda: self._visit_clients(reading),
-            partial(guarded_call, self),
+        totals, host = self._totals, broker.cluster.host
+        visit = partial(
+            visit_groups, partial(self._add, reading) if totals is None else totals.read
         )
+        due = host.groups() if totals is None else totals.due(self._whole)
+        self._life = totals and totals.life
+        with suppress(UnknownGroup):
+            reading.definitions = host.log_position(METADATA_GROUP)
+        done, guard = partial(self._visit_clients, reading), partial(guarded_call, self)
+        in_slices(broker.cluster.loop, due, visit, done, guard)
 
     def _visit_clients(self, reading: NodeReading) -> None:
+        if self._totals is not None and self._totals.life is self._life:
+            self._totals.show(reading)
+
         def visit(clients: Sequence[DescribedClient]) -> None:
             for client in clients:
                 reading.clients.add(client)
@@ -346,9 +470,6 @@ class Gathering:
     def _add(self, reading: NodeReading, group: int) -> None:
         host = self._broker.cluster.host
         reading.groups.add(host, group)
-        if group == METADATA_GROUP:
-            reading.definitions = host.log_position(group)
-            return
         queue: QueueRecord | None = self._broker.definitions.state.groups.get(group)
         if queue is None or queue.store_of:
             return
@@ -358,8 +479,5 @@ class Gathering:
             reading.led += 1
             reading.total = reading.total.plus(counts)
             work = QueueWork.of(self._broker, group, host.state(group))
-        if self._per_object or counts is not None:
-            kind = QUEUE_TYPES[queue.config.kind]
-            position = host.log_position(group) if self._per_object else None
-            found = QueueReading(queue.vhost, queue.name, kind, position, counts, work)
-            reading.queues.append(found)
+        kind, position = QUEUE_TYPES[queue.config.kind], host.log_position(group)
+        reading.queues.append(QueueReading(queue.vhost, queue.name, kind, position, counts, work))

@@ -356,6 +356,14 @@ class Host:
         """The started groups, ascending."""
         return tuple(sorted(self._groups))
 
+    def take_changed(self) -> set[GroupId] | None:
+        """Return the groups that began, ended, applied, or have another role, leader or term.
+
+        Since the last call; from it on they are noted. None: it is not known, or they are many.
+        What a follower acknowledges is no change.
+        """
+        return self._ready_loop.take_changed()
+
     def start_group(self, spec: GroupSpec, machine: Machine[Any]) -> None:
         """Start a member of a group: a new one, or one found on disk (replayed as it commits).
 
@@ -368,6 +376,7 @@ class Host:
         now = self._clock.epoch_ms()
         group = begin_group(spec, machine, self._logs, self.config, self._rng, now)
         self._groups[spec.group] = group
+        self._ready_loop.note_change(spec.group)
         self._disk.begun(group)
         self._peers.acquaint(group)
         for message in self._early.take(spec.group):
@@ -407,6 +416,7 @@ class Host:
 
     def _stop_group(self, group: GroupId) -> None:
         found = self._groups.pop(group, None)
+        self._ready_loop.note_change(group)
         if found is not None:
             led = found.leading
             found.end()

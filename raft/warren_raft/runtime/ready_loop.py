@@ -25,6 +25,8 @@ TURN_MS_MAX = 50
 SPARE_MS = 4
 """A timer that would fire as soon as that, and that much too early, is set again: one for the last
 copies (`core.last_copies`) is set with most messages, and its turn would be for nothing."""
+CHANGED_MAX = 200_000
+"""Groups that are noted for `Host.take_changed`; of more it is not known."""
 OUTBOX_BYTES = 4 << 20
 """With that many bytes of entries to be sent, they are sent before the next group is looked at."""
 
@@ -93,6 +95,7 @@ class ReadyLoop:
         self._awaiting: list[tuple[Group, int, int]] = []
         self._late_asked = False
         self.applied: dict[GroupId, None] = {}
+        self._changed: set[GroupId] | None = None
         self.commits, self.applies = Histogram(SECONDS), Histogram(SECONDS)
         self.elections = self.elections_won = self.leader_changes = 0
         self._read: list[tuple[Group, Sequence[ReadState]]] = []
@@ -307,6 +310,7 @@ class ReadyLoop:
         soft = ready.soft_state
         if soft is not None:
             self._measure_role(group, soft)
+            self.note_change(group.id)
         if soft is not None and soft.role is Role.LEADER and not group.deleted:
             group.follow(soft, self._own, self._observer)
             soft = None
@@ -315,6 +319,8 @@ class ReadyLoop:
                 self._cluster_committed(ready.committed)
             group.apply(ready.committed, self._observer)
             self.applied[group.id] = None
+            if self._changed is not None:
+                self._changed.add(group.id)
             if 0 < group.followed <= group.applied:
                 commits, took = self.commits, time.monotonic() - group.taken_s
                 commits.counts[bisect_left(commits.bounds, took)] += 1
@@ -341,6 +347,18 @@ class ReadyLoop:
         if soft.leader not in (None, group.led_by):
             self.leader_changes += group.led_by is not None  # the first one is no change
             group.led_by = soft.leader
+
+    def note_change(self, group: GroupId) -> None:
+        """Note that a group is new, has another role, leader or term, or has ended."""
+        if self._changed is not None:
+            self._changed.add(group)
+            if len(self._changed) > CHANGED_MAX:
+                self._changed = None
+
+    def take_changed(self) -> set[GroupId] | None:
+        """See `Host.take_changed`."""
+        found, self._changed = self._changed, set()
+        return found
 
     # ------------------------------------------------------------ time
 

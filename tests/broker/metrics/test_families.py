@@ -22,6 +22,7 @@ from warren_broker.metrics import exposition
 from warren_broker.metrics.client_families import DELIVERIES, TOTALS
 from warren_broker.metrics.node_families import RAFT, histogram
 from warren_broker.metrics.readings import (
+    WORK_SUMS,
     BrokerReading,
     ClientTotals,
     GroupTotals,
@@ -253,7 +254,8 @@ def with_queues() -> NodeReading:
         QueueReading("/", "other", "quorum", at, None, None),
     ]
     made = reading(queues=queues, total=counts, now_ms=NOW_MS)
-    made.times[7, 100] = NOW_MS - 90_000
+    made.times[7, 100] = made.oldest_ms = NOW_MS - 90_000
+    made.work |= {name: getattr(work, name) for name in WORK_SUMS}
     return made
 
 
