@@ -31,7 +31,15 @@ ROOT = quoted("/")
 WIDTHS = (400, 800, 1_280)
 PAGES = (
     *("", "connections", "channels", "exchanges", "exchanges/%2F/amq.topic", "bindings", "queues"),
-    *("queues/%2F/work", "queues/%2F/work/messages", "spark", "users", "users/guest", "vhosts"),
+    *(
+        "queues/%2F/work",
+        "queues/%2F/work/messages",
+        "spark",
+        "jobs",
+        "users",
+        "users/guest",
+        "vhosts",
+    ),
     *("vhosts/%2F", "policies", "federation", "shovels", "nodes/node-1"),
 )
 LARGE = '{"order": 9007199254740993, "lines": [{"sku": "a"}, []], "note": "it\'s \\u00fc"}'
@@ -225,6 +233,63 @@ def test_a_dead_letter_says_why_it_is_here(ui: Chromium, channel: Any) -> None:
     ui.run("document.querySelector('.message').open = true")
     ui.sees("Why it is here")
     ui.sees("It failed at every delivery that the queue allows in queue poisoned.")
+
+
+def test_dead_letters_are_grouped_repaired_redriven_and_undone(
+    ui: Chromium, http: HttpClient, channel: Any
+) -> None:
+    declare(channel, "grave")
+    dead = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "grave"}
+    declare(channel, "shop", **dead)
+    for number in range(4):
+        channel.basic_publish("", "shop", b"order %d" % number)
+    for _ in range(4):
+        method, _, _ = channel.basic_get("shop")
+        channel.basic_reject(method.delivery_tag, requeue=False)
+
+    def ready(queue: str) -> int:
+        return int(http.get(f"/queues/{ROOT}/{queue}")["messages_ready"])
+
+    eventually(lambda: ready("grave") == 4, "all are dead")
+    go(ui, "queues/%2F/grave/messages")
+    ui.sees("4 messages, 4 looked at")
+    ui.submit("form[data-form=group]", by="reason,origin")
+    ui.click("These")
+    ui.until(
+        "document.querySelector('form[data-form=browse]').elements.origin.value === 'shop'",
+        "the group is chosen",
+    )
+    look = "document.querySelector('form[data-form=browse] button')"
+    ui.until(f"!{look}.disabled", "its messages are shown")
+    ui.run("(document.querySelector('.message').open = true)")
+    ui.run("(document.querySelector('.message details').open = true)")
+    area = "document.querySelector('.message textarea')"
+    ui.until(f"{area}.value === 'order 0'", "its body is there to be repaired")
+    ui.run(f"({area}.value = 'repaired')")
+    ui.click("Redrive as repaired")
+    ui.sees("it goes back with this body")
+    ui.click("Redrive as repaired", "dialog")
+    eventually(lambda: ready("shop") == 1, "it is back")
+    (back,) = http.get(f"/queues/{ROOT}/shop/messages")["messages"]
+    assert back["body"] == "repaired"
+
+    ui.submit("form[data-form=job]", action="redrive", hours="2")
+    ui.sees("3 ready messages go back to the queues in which each of them died")
+    ui.sees("For 2 h after its end the job can be undone.")
+    ui.click("Begin", "dialog")
+    eventually(lambda: ready("shop") == 4, "all are back")
+    go(ui, "jobs")
+    ui.sees("can be undone for 1 h 59 min")
+    job = max(one["job"] for one in http.get("/jobs"))
+    ui.click(f"Undo job {job} of grave")
+    ui.sees("3 messages come back to grave")
+    ui.click("Undo", "dialog")
+    ui.sees("undone")
+    eventually(lambda: (ready("grave"), ready("shop")) == (3, 1), "they are dead letters again")
+    ui.click(f"Forget job {job} of grave")
+    ui.sees("The job is forgotten.")
+    for queue in ("grave", "shop"):
+        channel.queue_delete(queue)
 
 
 # ------------------------------------------------------------------ Spark

@@ -116,7 +116,8 @@ export function ago(ms) {
     [seconds % 60, "s"],
   ];
   const first = parts.findIndex(([value]) => value > 0);
-  const told = first < 0 ? [parts.at(-1)] : parts.slice(first, first + 2);
+  const greatest = parts.slice(first, first + 2).filter(([value]) => value > 0);
+  const told = first < 0 ? [parts.at(-1)] : greatest;
   return told.map(([value, unit]) => `${count(value)} ${unit}`).join(" ");
 }
 

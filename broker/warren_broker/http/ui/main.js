@@ -6,6 +6,7 @@ import * as cluster from "./cluster.js";
 import * as connections from "./connections.js";
 import { h, replace } from "./dom.js";
 import * as exchanges from "./exchanges.js";
+import { jobsPage } from "./jobs.js";
 import { federationPage, shovelsPage } from "./links.js";
 import { auditPage, logPage } from "./logs.js";
 import { messagesPage } from "./messages_page.js";
@@ -32,6 +33,7 @@ const PAGES = [
   { path: "queues/:vhost/:name", make: queuePage },
   { path: "queues/:vhost/:name/messages", make: messagesPage },
   { path: "spark", menu: "Spark", make: sparkPage },
+  { path: "jobs", menu: "Jobs", make: jobsPage },
   { path: "users", menu: "Users", make: access.usersPage },
   { path: "users/:name", make: access.userPage },
   { path: "vhosts", menu: "Vhosts", make: access.vhostsPage },

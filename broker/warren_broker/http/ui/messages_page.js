@@ -3,10 +3,11 @@
 import { at, get } from "./api.js";
 import { bytesOf, hex, indented, publishLine, textOf } from "./bodies.js";
 import { ago, count, entries, facts, h, link, mark, page, replace, when } from "./dom.js";
-import { form } from "./form.js";
+import { form, panel } from "./form.js";
+import { groupForm, jobForm, jobsTable, oneMessage } from "./jobs.js";
 import { View, shownError } from "./view.js";
 
-const STATES = ["ready", "held", "delayed", "claimed", "dead"];
+const STATES = ["ready", "held", "delayed", "claimed", "dead", "kept"];
 const MARKS = { ready: "ok", dead: "bad" };
 const EXCERPT = 120;
 const WHOLE_BYTES = 1 << 20;
@@ -28,6 +29,15 @@ const FIELDS = [
   { name: "priority", label: "Priority", type: "number", min: 0, max: 31, optional: true },
   { name: "older_s", label: "Older than, seconds", type: "number", min: 0, optional: true },
   { name: "newer_s", label: "Newer than, seconds", type: "number", min: 0, optional: true },
+  {
+    name: "reason",
+    label: "Died of",
+    type: "select",
+    options: [["", "anything"], "rejected", "expired", "maxlen", "delivery_limit"],
+  },
+  { name: "origin", label: "Died in queue" },
+  { name: "header", label: "Header", hint: "NAME=TEXT" },
+  { name: "hour", label: "Hour (UTC)", hint: "such as 2026-11-30T04" },
   { name: "count", label: "On a page", type: "select", options: ["20", "50", "100", "500"] },
 ];
 
@@ -42,6 +52,7 @@ export function messagesPage(vhost, name) {
 class Browser {
   constructor(view, vhost, name) {
     this.view = view;
+    this.of = [vhost, name];
     this.path = at("queues", vhost, name, "messages");
     this.begin({ count: "20" });
     this.found = null;
@@ -58,11 +69,28 @@ class Browser {
     view.about(`The queue ${name}`);
     view.add(h("p", {}, "Queue ", link(page("queues", vhost, name), name), `, vhost ${vhost}. `));
     view.add(h("p", { class: "quiet-note" }, "Looking takes nothing out of the queue."), look);
-    view.live(
-      (signal) => this.load(signal),
-      () => [this.head, this.list],
+    // Messages stay on the screen until the next ones are asked for.
+    const shown = () => [this.head, this.list];
+    view.live((signal) => this.load(signal), shown, "", { still: true });
+    const selection = () => this.selection();
+    const choose = (values) => {
+      for (const [key, value] of Object.entries(values)) {
+        look.elements[key].value = value;
+      }
+      look.requestSubmit();
+    };
+    view.add(
+      panel("What messages have in common", groupForm(view, vhost, name, selection, choose)),
+      panel("Do with all that match", jobForm(view, vhost, name, selection)),
     );
-    view.still = true; // messages stay on the screen until the next ones are asked for
+    const jobs = (signal) => get(at("queues", vhost, name, "jobs"), {}, signal);
+    view.live(jobs, (found) => (found.length ? jobsTable(view, found) : null));
+  }
+
+  /** Return which messages are meant, whatever their state. */
+  selection() {
+    const { states, count: most, ...chosen } = this.asked;
+    return chosen;
   }
 
   begin(asked) {
@@ -145,6 +173,10 @@ class Browser {
       why(one),
       facts(said(one)),
       shown,
+      oneMessage(this.view, ...this.of, one, async () => {
+        await whole();
+        return textOf(one);
+      }),
       h(
         "div",
         { class: "row" },

@@ -42,7 +42,6 @@ export class View {
     this.soon = 0;
     this.what = "";
     this.over = false;
-    this.still = false;
   }
 
   /** Say what the page is of: when that is not there any more, nothing is asked by itself. */
@@ -57,13 +56,16 @@ export class View {
     return this;
   }
 
-  /** Add a section: `load(signal)` asks the API, `render(found)` returns what to show of it. */
-  live(load, render, title) {
+  /**
+   * Add a section: `load(signal)` asks the API, `render(found)` returns what to show of it.
+   * still: it is not asked for by itself
+   */
+  live(load, render, title, { still = false } = {}) {
     const problem = h("p", { class: "problem", role: "alert", hidden: true });
     const content = h("div", { class: "content" }, h("p", { class: "quiet" }, "Loading …"));
     const heading = title ? h("h2", {}, title) : null;
     this.place.append(h("section", {}, heading, problem, content));
-    this.sections.push({ load, render, problem, content });
+    this.sections.push({ load, render, problem, content, still });
     return this;
   }
 
@@ -74,14 +76,14 @@ export class View {
   }
 
   /** Ask now; what is asked already is asked once more afterwards. */
-  async refresh() {
+  async refresh(byItself = false) {
     if (this.running) {
       this.again = true;
       return this.running;
     }
     clearTimeout(this.timer);
     this.over = false;
-    this.running = this.round();
+    this.running = this.round(byItself);
     await this.running;
     this.running = null;
     if (this.abort.signal.aborted) {
@@ -97,7 +99,7 @@ export class View {
 
   /** Ask now and a few times soon after: what was done takes effect within seconds. */
   changed() {
-    this.soon = this.still ? 0 : SOON_ROUNDS;
+    this.soon = SOON_ROUNDS;
     return this.refresh();
   }
 
@@ -105,15 +107,15 @@ export class View {
     clearTimeout(this.timer);
     const pause = this.soon > 0 ? SOON_MS : interval() * 1000;
     this.soon = Math.max(0, this.soon - 1);
-    if (pause && !this.still && !this.over && !this.abort.signal.aborted) {
-      const due = () => (document.hidden ? this.wait() : this.refresh());
+    if (pause && !this.over && !this.abort.signal.aborted) {
+      const due = () => (document.hidden ? this.wait() : this.refresh(true));
       this.timer = setTimeout(due, pause);
     }
   }
 
-  async round() {
+  async round(byItself) {
     for (const section of this.sections) {
-      if (!this.abort.signal.aborted && !this.over) {
+      if (!this.abort.signal.aborted && !this.over && !(byItself && section.still)) {
         await this.ask(section);
       }
     }
