@@ -12,7 +12,7 @@ from warren_wire.admin.requests import (
     AdminRequest,
     Natural,
     Number,
-    Text,
+    Secret,
     route,
     seen,
 )
@@ -117,7 +117,7 @@ class BeginJobRequest(SelectingRequest[JobInfo], frozen=True):
     index: Natural = 0
     ordinal: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0
     headers: dict[str, Any] = {}
-    body: Text | None = None
+    body: Secret | None = None
 
     def checked(self) -> Self:
         """See the base class."""
