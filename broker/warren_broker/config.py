@@ -27,7 +27,11 @@ from pydantic import (
 )
 
 from warren_broker.settings.audit_settings import AuditSettings
-from warren_broker.settings.http_settings import ManagementSettings, PrometheusSettings
+from warren_broker.settings.http_settings import (
+    ManagementSettings,
+    OtlpSettings,
+    PrometheusSettings,
+)
 from warren_broker.settings.log_settings import LogSettings
 from warren_broker.settings.settings_table import SettingsTable
 from warren_broker.settings.static_shovels import StaticShovel, check_static
@@ -474,6 +478,7 @@ class NodeConfig(SettingsTable):
     alarms: AlarmSettings = AlarmSettings()
     event_exchange: EventExchangeSettings = EventExchangeSettings()
     prometheus: PrometheusSettings = PrometheusSettings()
+    otlp: OtlpSettings = OtlpSettings()
     management: ManagementSettings = ManagementSettings()
     log: LogSettings = LogSettings()
     _file: Path | None = PrivateAttr(None)

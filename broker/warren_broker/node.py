@@ -66,6 +66,7 @@ from warren_wire.tls.contexts import server_context
 if TYPE_CHECKING:
     from warren_broker.http.gateway import HttpApi
     from warren_broker.metrics.endpoint import MetricsEndpoint
+    from warren_broker.metrics.otlp import OtlpSender
 
 log = logging.getLogger(__name__)
 STOP_GRACE_MS = 300
@@ -112,6 +113,7 @@ class Node:
         self._certificates: ServerCertificates | None = None
         self._admission: ClientEviction | None = None
         self.metrics: MetricsEndpoint | None = None
+        self.otlp: OtlpSender | None = None
         self.http_api: HttpApi | None = None
         self._on_serving = on_serving
         self._knows_users = False
@@ -210,13 +212,17 @@ class Node:
         )
 
     def _serve_http(self) -> None:
-        if self.settings.prometheus.enabled:
+        prometheus, otlp = self.settings.prometheus, self.settings.otlp
+        if prometheus.enabled or otlp.endpoint:
             # Only here: the HTTP server and the library take 0.1 s to load.
-            from warren_broker.metrics.endpoint import MetricsEndpoint
+            from warren_broker.metrics.endpoint import Metrics, MetricsEndpoint
+            from warren_broker.metrics.otlp import OtlpSender
 
-            self.metrics = MetricsEndpoint(
-                self.loop, self.broker, self.resource_alarms, self.settings
-            )
+            metrics = Metrics(self.loop, self.broker, self.resource_alarms, self.settings)
+            if prometheus.enabled:
+                self.metrics = MetricsEndpoint(metrics, prometheus)
+            if otlp.endpoint:
+                self.otlp = OtlpSender(metrics.sums, self.settings.node, otlp)
         own = self._own_address()
         if self.settings.management.enabled and own is not None:
             from warren_broker.http.frames import ApiListener
@@ -421,6 +427,8 @@ class Node:
         self._remove(READY_FILE, LISTENING_FILE)
 
     def _close_http(self) -> None:
+        if self.otlp is not None:
+            self.otlp.close()
         if self.metrics is not None:
             self.metrics.close()
         if self.http_api is not None:

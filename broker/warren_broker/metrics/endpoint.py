@@ -28,6 +28,7 @@ from warren_broker.metrics import exposition
 from warren_broker.metrics.exposition import MEMORY_BREAKDOWN, ScrapeView
 from warren_broker.metrics.readings import Gathering, NodeReading, QueueTotals
 from warren_broker.process.certificate_ends import certificate_files
+from warren_broker.settings.http_settings import PrometheusSettings
 from warren_raft.address_shares import AddressShares
 from warren_raft.runtime.loop import Loop
 
@@ -85,6 +86,11 @@ class Metrics:
         with _place(self._turn):
             whole = b"".join(exposition.text_pieces(self._families(view)))
         yield whole
+
+    def sums(self) -> list[Metric]:
+        """Return the families of the sums; see `pieces`."""
+        with _place(self._turn):
+            return [*self._families(ScrapeView("aggregated", False))]
 
     def _families(self, view: ScrapeView) -> Iterator[Metric]:
         process = exposition.ProcessReading.taken(self._data_dir, self._certificates)
@@ -237,11 +243,8 @@ def asked(view: ScrapeView, query: str) -> ScrapeView:
 class MetricsEndpoint:
     """The listening endpoint of a node, on a thread with an event loop of its own."""
 
-    def __init__(
-        self, loop: Loop, broker: Broker, alarms: ResourceAlarms, settings: NodeConfig
-    ) -> None:
+    def __init__(self, metrics: Metrics, wanted: PrometheusSettings) -> None:
         """Listen; raises OSError with the address."""
-        wanted = settings.prometheus
         whole = "per-object" if wanted.return_per_object_metrics else "aggregated"
         paths = {
             wanted.path: ScrapeView(whole, wanted.return_per_object_metrics),
@@ -249,7 +252,7 @@ class MetricsEndpoint:
             f"{wanted.path}/detailed": ScrapeView("detailed", True, groups=()),
             f"{wanted.path}/{MEMORY_BREAKDOWN}": ScrapeView(MEMORY_BREAKDOWN, False),
         }
-        self._application = ScrapeApplication(Metrics(loop, broker, alarms, settings), paths)
+        self._application = ScrapeApplication(metrics, paths)
         self._sock = listening_socket("prometheus.tcp", wanted.tcp.ip, wanted.tcp.port)
         self.address = f"{wanted.tcp.ip}:{self._sock.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()

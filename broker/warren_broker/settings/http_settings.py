@@ -1,4 +1,4 @@
-"""The tables `management` and `prometheus` of a configuration; names are those of the plugins."""
+"""The tables `management`, `otlp` and `prometheus` of a configuration, named as by RabbitMQ."""
 
 from __future__ import annotations
 
@@ -115,6 +115,21 @@ class ManagementSettings(SettingsTable):
     def told(self) -> dict[str, Any]:
         """Return what the process of the API is told of this."""
         return self.model_dump(mode="json")
+
+
+class OtlpSettings(SettingsTable):
+    """Metrics sent to a collector of OpenTelemetry: OTLP over HTTP in JSON."""
+
+    endpoint: str = Field(
+        "",
+        pattern="^(https?://.+)?$",
+        max_length=1024,
+        description="the collector's, such as `http://127.0.0.1:4318/v1/metrics`; empty: none",
+    )
+    interval_ms: int = Field(60_000, ge=1000, description="between two readings")
+    headers: dict[str, str] = Field(
+        default_factory=dict, repr=False, description="of the requests, such as a token"
+    )
 
 
 class PrometheusTcp(SettingsTable):
