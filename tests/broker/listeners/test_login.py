@@ -74,6 +74,7 @@ class World:
             ids=SimpleNamespace(connection=lambda: 1),
             connections=SimpleNamespace(add=lambda *given: None, remove=lambda number: None),
             events=SimpleNamespace(on=True, node="a", tell=self.tell),
+            audit=SimpleNamespace(login=lambda *told: None),
             traced_vhosts=frozenset(),
             cluster=SimpleNamespace(
                 loop=self.loop, counters=Counters(), queue_counts=MessageCounts()
