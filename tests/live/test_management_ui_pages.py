@@ -24,6 +24,7 @@ from warren.admin import Admin
 from warren.claims import ClaimReader
 from warren.local import LocalCluster
 from warren.stages import SinkDriver, StageWriter, draw_epoch
+from warren_wire import VERSION
 from warren_wire.block.block import encode
 
 pytestmark = pytest.mark.live
@@ -408,6 +409,21 @@ def test_a_deleted_queue_is_told_on_its_open_page(
         ui.click("Now")
         ui.until(REFUSED_NOTHING, "it is there again")
     channel.queue_delete("brief")
+
+
+def test_a_node_says_how_it_is(ui: Chromium) -> None:
+    go(ui, "nodes/node-1")
+    fact(ui, "Version", VERSION)
+    for name in ("Log on disk", "A sync takes", "Its loop is late by", "Files", "Data"):
+        ui.until(
+            f"""[...document.querySelectorAll("dt")].some((one) => one.innerText === {name!r} &&
+            one.nextSibling.innerText.trim() !== "")""",
+            name,
+        )
+    ui.run("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+    row = """[...document.querySelectorAll("td")]
+      .find((one) => one.innerText === "management.enabled")?.parentElement.innerText"""
+    ui.until(f"/true\\s+file/.test({row} || '')", "a setting, with the file that sets it")
 
 
 def test_pictures_show_what_is_connected(ui: Chromium, http: HttpClient, channel: Any) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.config import ENVIRONMENT_PREFIX, NodeConfig
+from warren_raft.measures import Histogram
 from warren_wire import VERSION
 from warren_wire.admin.node_facts import HIDDEN_SETTING, CertificateFile, NodeCondition, NodeSetting
 from warren_wire.links.uris import without_passwords
@@ -59,7 +60,8 @@ def condition_of(
 
     certificates  files with the times at which they end, in milliseconds since the epoch
     """
-    syncs = cluster.host.measures().syncs
+    measured = cluster.host.measures()
+    syncs = measured.syncs
     slow = sum(
         count
         for bound, count in zip((*syncs.bounds, float("inf")), syncs.counts, strict=True)
@@ -73,4 +75,13 @@ def condition_of(
         slow_syncs=slow,
         certificates=tuple(CertificateFile(str(file), at) for file, at in certificates.items()),
         audit_lost=audit_lost,
+        loop_lag_ms=_mean_ms(measured.lags),
+        sync_ms=_mean_ms(syncs),
+        wal_files=measured.wal_files,
+        wal_bytes=measured.wal_bytes,
+        segment_bytes=measured.segment_bytes,
     )
+
+
+def _mean_ms(seconds: Histogram) -> float:
+    return round(1000 * seconds.total / max(1, sum(seconds.counts)), 3)

@@ -45,6 +45,9 @@ class NodeCondition(msgspec.Struct, frozen=True):
     syncs, slow_syncs  of the log since its start, and those that took over `SLOW_SYNC_S`
     certificates  files that it uses, as they were when it started or a day ago at most
     audit_lost    records of the audit log that could not be written since its start
+    loop_lag_ms, sync_ms  means since its start: by which timers of its loop were late, and of a
+                          sync of the log
+    wal_files, wal_bytes, segment_bytes  of its log: what was written last, and the rest
     """
 
     node: Annotated[str, seen(column=True)]
@@ -56,6 +59,11 @@ class NodeCondition(msgspec.Struct, frozen=True):
     slow_syncs: Annotated[int, seen(column=True)] = 0
     certificates: tuple[CertificateFile, ...] = ()
     audit_lost: int = 0
+    loop_lag_ms: float = 0.0
+    sync_ms: float = 0.0
+    wal_files: int = 0
+    wal_bytes: int = 0
+    segment_bytes: int = 0
 
 
 class GetSettingsRequest(NodeRequest[tuple[NodeSetting, ...]], frozen=True):

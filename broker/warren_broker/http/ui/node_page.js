@@ -88,12 +88,11 @@ function overview({ node, condition }) {
     ["Files", of(node.fd_used, node.fd_total, count)],
     ["Sockets", of(node.sockets_used, node.sockets_total, count)],
     ["Processors", count(node.processors)],
-    ["Log", size(condition.wal_bytes)],
-    ["Files of the log", count(condition.wal_files)],
+    ["Log on disk", logOf(condition)],
   ]);
   const does = facts([
-    ["A turn waits", milliseconds(condition.loop_lag_ms)],
-    ["A sync takes", sync(node.io_sync_avg_time)],
+    ["Its loop is late by", milliseconds(condition.loop_lag_ms)],
+    ["A sync takes", sync(condition.sync_ms)],
     ["Slow syncs", of(condition.slow_syncs, condition.syncs, count)],
     ["Clock is ahead by", milliseconds(condition.clock_off_ms)],
     ["Connections made, closed", pair(node, "connection_created", "connection_closed")],
@@ -105,6 +104,14 @@ function overview({ node, condition }) {
     ["Log lines", (node.log_files || []).join(", ")],
   ]);
   return [h("div", { class: "columns" }, about, used, does, places), certificates(condition)];
+}
+
+function logOf({ wal_bytes, wal_files, segment_bytes }) {
+  if (typeof wal_bytes !== "number") {
+    return null;
+  }
+  const files = `${size(wal_bytes)} in ${count(wal_files)} files`;
+  return segment_bytes ? `${files}, ${size(segment_bytes)} of older entries` : files;
 }
 
 function versionOf(node) {
