@@ -19,6 +19,7 @@ from warren_raft.machine import GroupSpec
 from warren_raft.messages import AnyRaftMessage, SnapshotChunk
 from warren_raft.runtime import snapshots
 from warren_raft.storage.snapshot import Snapshot
+from warren_raft.versions import NEWEST
 
 OTHER = 6
 
@@ -37,7 +38,7 @@ BROKEN: dict[str, Callable[[Snapshot], bytes]] = {
         one, live=Indexes.of([1, one.index + 5]).tobytes()
     ),
     "a state that is none": lambda one: encoded(one, state=b"\xc1"),
-    "a newer machine's": lambda one: encoded(one, version=2),
+    "a newer machine's": lambda one: encoded(one, version=NEWEST + 1),
 }
 
 
