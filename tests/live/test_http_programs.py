@@ -170,3 +170,67 @@ def test_channels_show_what_waits_and_connections_their_tls(
         assert found["user_who_performed_action"] == found["user"] == "guest"
         tls = ("ssl_protocol", "ssl_cipher", "ssl_hash", "peer_cert_subject")
         assert [found[key] for key in tls] == ["", "", "", ""], "as in RabbitMQ 4.3"
+
+
+def test_keda_reads_lengths_and_rates_of_queues(cluster: LocalCluster, http: HttpClient) -> None:
+    """Its scaler decodes numbers by these keys; a pattern takes pages of a hundred."""
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        for name in ("keda-1", "keda-2"):
+            channel.queue_declare(name, durable=True)
+            for _ in range(3):
+                channel.basic_publish("", name, b"x")
+        channel.basic_get("keda-1")
+
+        def lengths(queue: Any) -> tuple[Any, ...]:
+            rate = queue.get("message_stats", {}).get("publish_details", {}).get("rate")
+            assert rate is None or isinstance(rate, float)
+            return queue["name"], queue["messages"], queue["messages_unacknowledged"]
+
+        eventually(
+            lambda: lengths(http.get("/queues/%2F/keda-1")) == ("keda-1", 3, 1), "one is held"
+        )
+        query = "page=1&use_regex=true&pagination=false&name=%5Ekeda-&page_size=100"
+        found = http.get(f"/queues/%2F?{query}")
+        assert found["page_count"] == 1
+        assert sorted(map(lengths, found["items"])) == [("keda-1", 3, 1), ("keda-2", 3, 0)]
+        assert len(http.get(f"/queues?{query}")["items"]) == 2, "of all vhosts"
+
+
+def test_an_exporter_finds_its_numbers(cluster: LocalCluster, http: HttpClient) -> None:
+    """kbudde's rabbitmq_exporter: these keys of lists; `memory` of a queue there is none."""
+    with connect(cluster, 0) as connection:
+        channel = connection.channel()
+        channel.queue_declare("exported", durable=True)
+        channel.basic_publish("", "exported", b"x")
+        channel.basic_ack(channel.basic_get("exported")[0].delivery_tag)
+        eventually(
+            lambda: "message_stats" in http.get("/queues/%2F/exported"), "it has been counted"
+        )
+        queue = next(one for one in http.get("/queues") if one["name"] == "exported")
+        parts = ("", "_ready", "_unacknowledged", "_ram", "_persistent")
+        wanted = [f"{of}{part}" for of in ("messages", "message_bytes") for part in parts]
+        wanted += ["messages_ready_ram", "messages_unacknowledged_ram", "consumers"]
+        wanted += ["consumer_utilisation"]
+        assert all(isinstance(queue[key], int | float) for key in wanted)
+        stats = ("publish", "deliver", "deliver_no_ack", "deliver_get", "redeliver", "get", "ack")
+        assert all(isinstance(queue["message_stats"][key], int) for key in stats)
+        assert isinstance(queue["durable"], bool) and queue["policy"] is None
+        [node] = http.get("/nodes")
+        for key in (
+            *("mem_used", "mem_limit", "disk_free", "disk_free_limit", "fd_used", "fd_total"),
+            *("sockets_used", "sockets_total", "uptime"),
+        ):
+            assert isinstance(node[key], int), key
+        assert {node["mem_alarm"], node["disk_free_alarm"]} == {False} and node["partitions"] == []
+        totals = http.get("/overview")
+        assert totals["object_totals"].keys() == {
+            *("channels", "connections", "consumers", "exchanges", "queues")
+        }
+        assert {"messages", "messages_ready", "messages_unacknowledged"} <= totals[
+            "queue_totals"
+        ].keys()
+        [connected] = http.get("/connections")
+        for key in ("channels", "recv_oct", "send_oct", "recv_cnt", "send_cnt", "send_pend"):
+            assert isinstance(connected[key], int), key
