@@ -149,10 +149,13 @@ def test_settings_choose_the_format_and_the_file(root: logging.Logger, tmp_path:
 def test_the_journal_takes_the_place_of_lines(
     root: logging.Logger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "socket").touch()
     monkeypatch.setattr(structured_logs, "JOURNAL_SOCKET", tmp_path / "socket")
     root.handlers[0].setFormatter(JournalFormatter())
     configure(LogSettings())
+    assert [type(one) for one in root.handlers if isinstance(one, LineWriter)] == [StandardError]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+        journal.bind(str(tmp_path / "socket"))
+        configure(LogSettings())
     made = [type(one) for one in root.handlers if isinstance(one, LineWriter)]
     assert made == [JournalWriter]
 

@@ -12,6 +12,7 @@ import logging
 import re
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -125,6 +126,7 @@ class JournalEntryFormatter(logging.Formatter):
 class JournalWriter(LineWriter):
     """Sends entries to systemd's journal, on a thread of its own.
 
+    raises  OSError: there is none, or this process may not
     source  "Native Journal Protocol" of systemd
     """
 
@@ -133,6 +135,7 @@ class JournalWriter(LineWriter):
     def __init__(self, path: Path = JOURNAL_SOCKET) -> None:
         self._path = str(path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._socket.connect(self._path)
         super().__init__()
         self.setFormatter(JournalEntryFormatter())
 
@@ -172,9 +175,10 @@ def configure(settings: LogSettings) -> None:
     console = next(one for one in root.handlers if isinstance(one, StandardError))
     if settings.console.formatter == "json":
         console.setFormatter(JsonFormatter())
-    elif isinstance(console.formatter, JournalFormatter) and JOURNAL_SOCKET.exists():
-        _add(JournalWriter(), console)
-        root.removeHandler(console)
+    elif isinstance(console.formatter, JournalFormatter):
+        with suppress(OSError):  # else it stays at lines with their priority
+            _add(JournalWriter(JOURNAL_SOCKET), console)
+            root.removeHandler(console)
     wanted = settings.file
     if wanted.path is not None:
         file = FileWriter(wanted.path, wanted.rotation.size, wanted.rotation.count)
