@@ -186,6 +186,8 @@ def test_exchanges_and_bindings(http: HttpClient, admin: Admin) -> None:
         "internal": False,
         "arguments": {},
         "policy": None,
+        "incoming": [],
+        "outgoing": [],
     }
     assert http("PUT", f"/queues/{ROOT}/bound", {}).status == 201
     between = f"/bindings/{ROOT}/e/x/q/bound"
@@ -572,11 +574,12 @@ def test_an_administrator_changes_members_and_maintenance(
 ) -> None:
     assert http("PUT", f"/queues/{ROOT}/members", {}).status == 201
     path = f"/queues/quorum/{ROOT}/members"
-    eventually(lambda: http.get(f"{path}/status")["settled"], "the members are there")
+    members = f"/queues/{ROOT}/members/members"
+    eventually(lambda: http.get(members)["settled"], "the members are there")
     assert http("DELETE", f"{path}/replicas/delete", {"node": "node-2"}).status == 204
     eventually(lambda: len(http.get(f"/queues/{ROOT}/members")["members"]) == 2, "one has left")
     assert http("POST", f"{path}/replicas/add", {"node": "node-2"}).status == 202
-    eventually(lambda: http.get(f"{path}/status")["settled"], "it is back")
+    eventually(lambda: http.get(members)["settled"], "it is back")
     other = http_client(cluster, 2)
     assert http("POST", "/nodes/node-2/drain").status in (200, 202)
     eventually(

@@ -505,7 +505,7 @@ def test_the_overview_finishes_an_upgrade(ui: Chromium) -> None:
     ui.click("Finish the upgrade")
     ui.sees("Raise the cluster to version 2?")
     ui.click("Finish the upgrade", "dialog")
-    ui.sees("The cluster has version 1.")
+    ui.sees("The cluster has version 2.")
 
 
 # ------------------------------------------------------------------ links
