@@ -33,6 +33,8 @@ FAR = "far"
 """The vhost that stands for another broker."""
 VHOSTS = ("/", FAR, "billing", "invoices")
 RESTARTED = "node-2"
+COMMAND_S = 300.0
+"""For one command of a page: one that goes on for ever fails by then."""
 CONFIGURATION = """
 node = "warren-1"
 secret = "a long random text"
@@ -129,7 +131,12 @@ class Reader:
             assert done.exit_code == 0, (command, done.output, done.exception)
         else:
             path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-            subprocess.run(["sh", "-euc", command], check=True, env=os.environ | {"PATH": path})
+            subprocess.run(
+                ["sh", "-euc", command],
+                check=True,
+                env=os.environ | {"PATH": path},
+                timeout=COMMAND_S,
+            )
 
     def _spark(self) -> SparkSession:
         """A session of its own: views, settings and listeners of a page end with it."""
