@@ -19,7 +19,7 @@ from tools.environment import LOGS, ROOT, STATE, environment, java_environment, 
 SIM_SEEDS = 300
 """The suite's worlds are always the same: its verdict depends on the commit alone. Those of the
 long tests, as of `build.py sim`, are other ones each day."""
-SIM_WHOLE_SEEDS = 150
+SIM_WHOLE_SEEDS = 75
 """Of whole nodes: a world is nine times as large. As many more are among the long tests."""
 DEMO_FRACTION = "0.1"
 WITHOUT_SPARK = frozenset(("live", "raft", "broker", "sim"))

@@ -31,6 +31,7 @@ def test_first_cluster(place: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_first_spark_query(place: Path) -> None:
     pages.run("tutorials/first-spark-query.md", place)
 
