@@ -34,7 +34,7 @@ FAR = "far"
 VHOSTS = ("/", FAR, "billing", "invoices")
 RESTARTED = "node-2"
 COMMAND_S = 300.0
-"""For one command of a page: one that goes on for ever fails by then."""
+"""For one command of a page: one that never ends fails by then."""
 CONFIGURATION = """
 node = "warren-1"
 secret = "a long random text"
