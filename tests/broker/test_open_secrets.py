@@ -41,6 +41,7 @@ def test_a_start_says_so_once_for_each_and_goes_on(
     monkeypatch.setattr(program, "run", lambda node: started.append(node) or 0)
     monkeypatch.setattr(program, "Node", lambda settings, announce: settings.node)
     monkeypatch.setattr(program.logs, "set_up", lambda level: None)
+    monkeypatch.setattr(program.structured_logs, "configure", lambda settings: None)
     file = tmp_path / "warren.toml"
     file.write_text('node = "a"\nsecret = "a long one"\n')
     for mode, said in ((0o644, 1), (0o600, 0)):

@@ -150,6 +150,7 @@ def test_a_fault_in_the_program_has_an_exit_code_of_its_own(
 
     monkeypatch.setattr(process, "run", broken)
     monkeypatch.setattr(process.logs, "set_up", lambda level: None)
+    monkeypatch.setattr(process.structured_logs, "configure", lambda settings: None)
     monkeypatch.setattr(process.allocator, "use_one_arena", lambda: None)
     monkeypatch.setattr(process.allocator, "give_back_regularly", lambda: None)
     monkeypatch.setattr(process.gc, "set_threshold", lambda *numbers: None)

@@ -73,7 +73,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Any:
     names = [f"q{at:05}" + "xa" * 100 for at in range(2_000)]
     queues = [SimpleNamespace(name=name) for name in names]
     monkeypatch.setattr(view.MetadataView, "queues", lambda self, vhost: queues)
-    monkeypatch.setattr("warren_broker.admin.queues._info", lambda *of: of[1].name)
+    monkeypatch.setattr("warren_broker.admin.queues.info_of", lambda *of: of[1].name)
     return names
 
 
