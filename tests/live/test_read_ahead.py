@@ -194,6 +194,7 @@ def test_a_cancelled_consumer_keeps_what_it_was_sent(
     after.close()
 
 
+@pytest.mark.long  # it failed once of 25 times, beside other tests: not explained yet
 def test_what_is_returned_comes_before_what_waits(broker: Broker, queue: str) -> None:
     client = Client(broker, 0)
     client.until(lambda: len(client.seen) >= MESSAGES // 3)
