@@ -92,6 +92,13 @@ def test_a_search_has_a_bound_and_goes_on_behind_it(
     assert numbers(answer) == [5] and asked > 5
 
 
+def test_one_search_of_too_many_says_that_it_looked_at_nothing(
+    made: Callable[..., AuditFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_file, "SEARCHES_MAX", 0)
+    assert found(made(), before="7") == FoundRecords((), 7), "the answer's `next` continues there"
+
+
 def test_a_full_disk_is_said_and_what_waits_is_written(
     made: Callable[..., AuditFile],
     tmp_path: Path,
@@ -201,6 +208,8 @@ def test_values_are_without_secrets_and_bounded() -> None:
         {"user": {"password_hash": "abc", "tags": ("x",)}, "any": ["amqp://u:pw@h/v"]}
     )
     assert shown["user"] == {"tags": ["x"]} and "pw" not in str(shown)
+    given = {"client_secret": "abc", "Vault-Token": "abc", "deep": [{"db_password": "abc"}]}
+    assert without_secrets(given) == {"deep": [{}]}
     world, kept = World(), list[AuditRecord]()
     trail = AuditTrail(world, "a", world)  # type: ignore[arg-type]
     trail.keep(kept.append, 0)

@@ -18,9 +18,8 @@ from warren_wire.links.uris import shown_uri
 VALUE_BYTES_MAX: Final = 4 << 10
 """Of an old or new value as JSON; of a larger one the beginning is kept."""
 RECORD_TEXT_MAX: Final = 1_000
-SECRET_KEYS: Final = frozenset(
-    {"password", "password_hash", "hashing_algorithm", "secret", "passphrase", "token"}
-)
+SECRET_WORDS: Final = ("password", "hashing_algorithm", "secret", "passphrase", "token")
+"""A key with one of them, such as `client_secret`, is left out with its value."""
 BURST_RECORDS: Final = 500
 RECORDS_PER_SECOND: Final = 20
 """Of logins, and of refusals: clients cause any number of them. Changes need a right."""
@@ -130,10 +129,15 @@ def without_secrets(value: object) -> object:
 
 def _without(value: object) -> object:
     if isinstance(value, Mapping):
-        return {key: _without(one) for key, one in value.items() if key not in SECRET_KEYS}
+        return {key: _without(one) for key, one in value.items() if not _is_secret(key)}
     if isinstance(value, list):
         return [_without(one) for one in value]
     return shown_uri(value) if isinstance(value, str) and "://" in value else value
+
+
+def _is_secret(key: str) -> bool:
+    lowered = key.lower()
+    return any(word in lowered for word in SECRET_WORDS)
 
 
 def _bounded(value: object) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -68,7 +69,8 @@ class NodeQuestions:
 
         def from_others(answers: Answers) -> None:
             for node, says in answers.items():
-                found[node] = msgspec.msgpack.decode(says.answer, type=known.answer)
+                with suppress(msgspec.DecodeError):  # of a newer node: as if it gave none
+                    found[node] = msgspec.msgpack.decode(says.answer, type=known.answer)
             ended()
 
         if here in others:
@@ -95,4 +97,8 @@ class NodeQuestions:
             says = messages.NodeSays(message.request, msgspec.msgpack.encode(answer))
             self._cluster.host.send(node, messages.encode(says))
 
-        known.answering(msgspec.msgpack.decode(message.fields, type=known.kind), told)
+        try:
+            request = msgspec.msgpack.decode(message.fields, type=known.kind)
+        except msgspec.DecodeError:
+            return  # of a newer node
+        known.answering(request, told)

@@ -69,10 +69,10 @@ class AuditFile:
             self._changed.notify_all()
 
     def search(self, request: ListAuditRequest, found: Found) -> None:
-        """Call back, by the loop's thread, with what is found; too many at once find nothing."""
+        """Call back, on the loop's thread, with what is found; one of too many looks at nothing."""
         with self._changed:
             if len(self._searches) >= SEARCHES_MAX:
-                self._post(lambda: found(FoundRecords(())))
+                self._post(lambda: found(FoundRecords((), number_before(request))))
                 return
             self._searches.append((request, found))
             self._changed.notify_all()
@@ -147,7 +147,7 @@ class AuditFile:
         return 0
 
     def _search(self, request: ListAuditRequest) -> FoundRecords:
-        before = int(request.before) if request.before else 1 << 62
+        before = number_before(request)
         wanted, found = request.contains.encode(), list[AuditRecord]()
         left, oldest, since = SEARCHED_BYTES_MAX, 0, request.since * 1_000_000
         for path in self._file.files():
@@ -167,6 +167,11 @@ class AuditFile:
                         if len(found) > request.count:
                             return FoundRecords(tuple(found))
         return FoundRecords(tuple(found))
+
+
+def number_before(request: ListAuditRequest) -> int:
+    """Return the number below which records are asked for."""
+    return int(request.before) if request.before else 1 << 62
 
 
 def _decoded(line: bytes) -> AuditRecord | None:
