@@ -92,7 +92,7 @@ def test_a_search_has_a_bound_and_goes_on_behind_it(
     assert numbers(answer) == [5] and asked > 5
 
 
-def test_one_search_of_too_many_says_that_it_looked_at_nothing(
+def test_one_search_of_too_many_looks_at_nothing(
     made: Callable[..., AuditFile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit_file, "SEARCHES_MAX", 0)

@@ -13,10 +13,10 @@ from warren_wire.admin.audit import FoundRecords, ListAuditRequest
 
 
 class World:
-    """Node a, whose peer b answers each question with some bytes."""
+    """Node a, and what it sends to its peer b."""
 
-    def __init__(self, says: bytes = b"") -> None:
-        self.says, self.sent = says, list[bytes]()
+    def __init__(self) -> None:
+        self.sent = list[bytes]()
         loop: Any = SimpleNamespace(
             now_ms=0, call_later=lambda ms, call: SimpleNamespace(cancel=lambda: None)
         )
@@ -40,7 +40,7 @@ def question(fields: bytes) -> messages.AskNode:
     return messages.AskNode(1, "ListAuditRequest", fields)
 
 
-def test_a_question_that_only_a_newer_node_asks_is_not_answered() -> None:
+def test_a_question_of_a_newer_node_is_not_answered() -> None:
     world = World()
     for fields in (b"", b"\xc1", msgspec.msgpack.encode({"kind": "of the future"})):
         world.handlers[messages.AskNode]("b", question(fields), memoryview(b""))
@@ -49,7 +49,7 @@ def test_a_question_that_only_a_newer_node_asks_is_not_answered() -> None:
     assert world.asked == [ListAuditRequest()]
 
 
-def test_an_answer_that_only_a_newer_node_gives_is_missing() -> None:
+def test_an_answer_of_a_newer_node_is_missing() -> None:
     world, told = World(), list[Any]()
     for number, answer in enumerate((b"\xc1", msgspec.msgpack.encode({"records": ()})), 1):
         world.questions.ask(ListAuditRequest(), ["b"], told.append)
