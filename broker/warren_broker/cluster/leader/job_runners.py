@@ -66,7 +66,7 @@ JOB_TAKEN_BYTES_MAX: Final = 4 << 20
 JOB_LOOKED_MAX: Final = 50_000
 """Messages without a match after which it is noted how far the job has looked."""
 JOB_TURN_MS: Final = 10
-"""Time of a turn for looking; the message at hand is not interrupted."""
+"""Time of a turn for looking, of all jobs; the message at hand is not interrupted."""
 JOB_RETRY_MS: Final = 1_000
 JOB_RETRY_MS_MAX: Final = 10_000
 POLL_MS: Final = 300
@@ -117,7 +117,8 @@ class JobRunner:
     """The runner of one job, for as long as this node leads its queue in one term.
 
     It does one thing after the other: looks for messages, has them taken, publishes them, has them
-    settled. At most one proposal is out: `_proposed` is the step that it is to be.
+    settled. At most one proposal is out: `_proposed` is the step that it is to be. One runner of a
+    node does so in a turn, however many jobs there are.
 
     A job that is cancelled gives back what it holds when a target has refused it, or when it may
     not be published at all any more. A target that does not answer is waited for: it may have it.
@@ -160,7 +161,14 @@ class JobRunner:
             self._timer.cancel()
 
     def wake(self) -> None:
+        """Do what is next when it is this runner's turn: one for all jobs of the node."""
+        if not self._soon:
+            self._soon = True
+            self._owner.publishing.shares.of("jobs").run_alone(self._carry_on)
+
+    def _carry_on(self) -> None:
         """Do what is next, unless something is under way; what waits, waits no more if steered."""
+        self._soon = False
         if self._ended or not self._owner.leads(self._group, self.term):
             return
         job = self._job()
@@ -189,7 +197,7 @@ class JobRunner:
                 self._later(JOB_RETRY_MS_MAX)
         except EntryDamaged as damage:
             self._later(JOB_RETRY_MS_MAX)
-            self._owner.queues.cluster.host.repair.when(self._group, damage.index, self._again)
+            self._owner.queues.cluster.host.repair.when(self._group, damage.index, self.wake)
         except (KeyError, UnknownGroup):
             log.exception("job %d of queue %s is tried again", self._number, self._name())
             self._later(JOB_RETRY_MS_MAX)
@@ -198,17 +206,6 @@ class JobRunner:
         """Call it; a fault is logged and counted, and costs no other client anything."""
         aside = self._owner.queues.cluster.set_aside
         return aside.attempt(self._group, f"job {self._number}", call, *args)
-
-    def _again(self) -> None:
-        """Continue in a later turn."""
-
-        def continued() -> None:
-            self._soon = False
-            self.wake()
-
-        if not self._soon:
-            self._soon = True
-            self._owner.queues.cluster.loop.call_soon(continued)
 
     def _later(self, wait_ms: int) -> None:
         """Continue after that time."""
@@ -251,7 +248,7 @@ class JobRunner:
         until = loop.clock.monotonic_ms() + JOB_TURN_MS
         self._look_on(job, found, most, until)
         if not (found.over or found.messages or found.looked >= JOB_LOOKED_MAX):
-            self._again()
+            self.wake()
             return
         self._found = None
         dropped = found.messages if job.given.way == "drop" else 0

@@ -21,6 +21,7 @@ from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart
 from warren_broker.cluster.leader import job_runners
 from warren_broker.cluster.leader.job_runners import JobRunners
 from warren_broker.cluster.leader.set_aside import SetAsideCounts
+from warren_broker.cluster.turn_shares import TurnShares
 from warren_machines.queue import commands as c
 from warren_machines.queue.codec import encode_submission
 from warren_machines.queue.effects import JobsDue
@@ -127,7 +128,14 @@ class World:
 
     def _publishing(self) -> Any:
         return SimpleNamespace(
-            shares=SimpleNamespace(of=lambda key: key), publish=partial(self._publish, self.term)
+            shares=SimpleNamespace(of=partial(self._share, self.term)),
+            publish=partial(self._publish, self.term),
+        )
+
+    def _share(self, term: int, key: Any) -> Any:
+        """Work waits for its turn, as other jobs may have this one."""
+        return SimpleNamespace(
+            run_alone=lambda call: self.under_way.append(("soon", term, call)),
         )
 
     def _publish(self, term: int, vhost: str, table: MessageTable, *more: Any) -> None:
@@ -325,6 +333,33 @@ def test_what_arrives_after_a_cancel_is_dropped() -> None:
     world.queues[TARGET].do(c.Purge())
     late[2]()
     assert world.ready(TARGET) == []
+
+
+def test_one_job_of_a_node_looks_in_a_turn() -> None:
+    """However many there are: each may take JOB_TURN_MS."""
+    world, _ = filled(6)
+    loop: Any = SimpleNamespace(turn=1, call_soon=world.under_way.append)
+    shares = TurnShares(loop)
+    reads: list[int] = []
+
+    def read(group: int, index: int) -> Block:
+        reads.append(loop.turn)
+        world.now += 2 * job_runners.JOB_TURN_MS
+        return world.blocks[group, index]
+
+    world._share = lambda term, key: shares.of(key)  # type: ignore[method-assign]
+    world.lead()
+    world.runners.queues.cluster.stored = SimpleNamespace(read=read)
+    world.under_way.clear()
+    for _ in range(12):
+        world.begin("drop", wanted=Wanted(contains="none"))
+    for _ in range(60):
+        loop.turn += 1
+        calls, world.under_way[:] = list(world.under_way), []
+        for call in calls:
+            call()
+    assert max(Counter(reads).values()) == 1, "reads of a turn"
+    assert len(reads) == 61, "no turn is left out, and none waits for ever"
 
 
 def test_what_comes_while_a_job_runs_is_not_looked_at() -> None:
