@@ -47,7 +47,7 @@ PLACES_MAX: Final = 1_000
 TURN_BYTES_MAX: Final = 1 << 20
 """Bytes read in one turn, but for a message that is larger."""
 MATCHING_MS: Final = 10
-"""Time of a turn for the filter; the message at hand is not interrupted."""
+"""Time of a turn for the filter, of all browsers; the message at hand is not interrupted."""
 BROWSED_ANSWER_BYTES: Final = 4 << 20
 BROWSED_ANSWER_PARTS: Final = 30_000
 """Values in an answer, with those inside of others: Proton's hold 65,535."""
@@ -196,7 +196,12 @@ class Browsing(ABC):
         if not kept.messages:
             self._go_on()
             return
-        self._look(Block.decode(kept.block), dict(kept.times), 0)
+        self._in_turn(Block.decode(kept.block), dict(kept.times), 0)
+
+    def _in_turn(self, block: Block, times: dict[int, int], at: int) -> None:
+        """Look on when it is this browser's turn: one for all browsers of the node."""
+        look = self._asker.guard(partial(self._look, block, times, at))
+        self._asker.broker.publishing.shares.of("browsing").run_alone(look)
 
     def _look(self, block: Block, times: dict[int, int], at: int) -> None:
         """Ask about the messages of a block from `at` on, for as long as a turn may take."""
@@ -205,8 +210,7 @@ class Browsing(ABC):
             self._one(block, at, times.get(self._rows[0][0][2], 0))
             at += 1
             if self._loop.clock.monotonic_ms() >= until and at < block.count:
-                rest = partial(self._look, block, times, at)
-                self._loop.call_soon(self._asker.guard(rest))
+                self._in_turn(block, times, at)
                 return
         self._go_on()
 

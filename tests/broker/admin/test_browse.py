@@ -15,6 +15,7 @@ from warren_broker.admin import browse
 from warren_broker.cluster.client.reads import ReadFailed, Runs
 from warren_broker.cluster.client.view_reads import Kept
 from warren_broker.cluster.messages import ViewIs
+from warren_broker.cluster.turn_shares import TurnShares
 from warren_machines.metadata.permissions import ALL
 from warren_machines.queue.annotations import read_annotations
 from warren_machines.queue.commands import Checkout, Enqueue, Modify
@@ -42,14 +43,17 @@ class World:
         self.due: list[Callable[[], None]] = []
         self.turns = 0
         clock = SimpleNamespace(epoch_ms=lambda: NOW_MS, monotonic_ms=self.monotonic_ms)
-        loop = SimpleNamespace(clock=clock, call_soon=self.due.append)
+        self.loop: Any = SimpleNamespace(clock=clock, call_soon=self.due.append, turn=1)
+        shares = SimpleNamespace(shares=TurnShares(self.loop))
         viewing = SimpleNamespace(
             when_current=lambda group, done: done(True), browse=self.places, kept=self.kept
         )
         self.tags: tuple[str, ...] = ()
         view = SimpleNamespace(tags=lambda user: self.tags, permissions=lambda vhost, user: ALL)
         self.asker: Any = SimpleNamespace(
-            broker=SimpleNamespace(cluster=SimpleNamespace(loop=loop), viewing=viewing),
+            broker=SimpleNamespace(
+                cluster=SimpleNamespace(loop=self.loop), viewing=viewing, publishing=shares
+            ),
             guard=lambda call: call,
             access=Access(view, "/", "guest"),  # type: ignore[arg-type]
             queue=lambda name, store: SimpleNamespace(group=3),
@@ -92,12 +96,18 @@ class World:
         answers: list[Any] = []
         browse._browse(self.asker, BrowseRequest("q", **asked).checked(), answers.append)
         while self.due:
-            self.due.pop(0)()
+            self.turn()
         (answer,) = answers
         if isinstance(answer, errors.Refusal):
             raise answer
         assert isinstance(answer, BrowsedPage)
         return answer
+
+    def turn(self) -> None:
+        self.loop.turn += 1
+        calls, self.due[:] = list(self.due), []
+        for call in calls:
+            call()
 
     def all(self, **asked: Any) -> list[BrowsedMessage]:
         """The messages of all pages."""
@@ -133,6 +143,29 @@ def test_what_is_shown_of_a_message(world: World) -> None:
     assert first.headers == {"k": "\\xff", "t": {"deep": [1.5, None]}}
     assert (first.exchange, first.routing_key, first.priority) == ("x", "key", 4)
     assert (first.state, first.published_at, first.delivery_count) == ("ready", NOW_MS, 0)
+
+
+def test_one_browser_of_a_node_matches_in_a_turn(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many ask: each may take MATCHING_MS."""
+    looks: list[int] = []
+    look = browse.Browsing._look
+
+    def noted(self: Any, *given: Any) -> None:
+        looks.append(world.loop.turn)
+        look(self, *given)
+
+    monkeypatch.setattr(browse.Browsing, "_look", noted)
+    monkeypatch.setattr(browse, "MATCHING_MS", 0)
+    answers: list[Any] = []
+    for _ in range(5):
+        asked = BrowseRequest("q", contains="none").checked()
+        browse._browse(world.asker, asked, answers.append)
+    while world.due:
+        world.turn()
+    assert len(answers) == 5 and all(not one.messages and not one.next for one in answers)
+    assert len(looks) == 5 * 12 and len(set(looks)) == len(looks), "looks of a turn"
 
 
 def test_what_matches(world: World) -> None:
