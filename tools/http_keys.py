@@ -41,8 +41,6 @@ REASONS: Final[dict[str, str]] = {
     "exchange, and not kept.",
     "(id|consumer_tag|timestamp)@/(federation-links|shovels)": "Links have no ids here, and when "
     "a link or shovel has changed its state is in the log.",
-    "((deliveries|incoming|outgoing|publishes)\\[\\]|publishers)": "RabbitMQ has them with "
-    "`rates_mode` `detailed`; here the lists are empty, but for a channel's counts by queue.",
     ".*@/connections/C10/sessions": "A session of AMQP 1.0 is not shown; its consumers are.",
     "head_message_timestamp@/queues/detailed": "A message would be read of each queue; "
     "`/queues/VHOST/NAME` has it.",

@@ -58,6 +58,7 @@ from warren_wire.admin.node_facts import (
     NodeCondition,
     NodeSetting,
 )
+from warren_wire.admin.statistics import GetPairsRequest, PairStatistics
 from warren_wire.node_files import LISTENING_FILE, READY_FILE
 from warren_wire.quoting import quoted
 from warren_wire.tls.certificates import WatchedFiles
@@ -269,6 +270,8 @@ class Node:
             told(condition_of(self.cluster, certificates, lost))
 
         questions.answers(ListConditionsRequest, NodeCondition, condition)
+        pairs = self.broker.queue_sampler.pairs
+        questions.answers(GetPairsRequest, tuple[PairStatistics, ...], pairs.found)
         here = self.settings.node
         self._latest = latest = LatestLines(here)
         logging.getLogger().addHandler(latest)

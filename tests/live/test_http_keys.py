@@ -18,7 +18,12 @@ from tools.http_keys import REASONS, reason_of, recorded
 from warren.local import LocalCluster
 
 pytestmark = pytest.mark.live
-SETTINGS = {"enabled": True, "tcp": {"port": 0}, "collect_statistics_interval": 500}
+SETTINGS = {
+    "enabled": True,
+    "tcp": {"port": 0},
+    "collect_statistics_interval": 500,
+    "rates_mode": "detailed",
+}
 
 
 def test_every_key_that_is_missing_has_a_reason(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pika
@@ -216,6 +217,60 @@ def test_without_rates_mode_there_are_none() -> None:
         assert set(shown["queue_totals"]) == {
             *("messages", "messages_ready", "messages_unacknowledged")
         }
+
+
+def test_detailed_rates_are_of_channels_exchanges_and_queues() -> None:
+    detailed = {"management": {**SAMPLED["management"], "rates_mode": "detailed"}}
+    with LocalCluster(nodes=3, settings=detailed) as cluster, ExitStack() as clients:
+        http = http_client(cluster)
+        assert http.get("/overview")["rates_mode"] == "detailed"
+        quorum = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
+        for name in ("q", "other"):
+            assert http("PUT", f"/queues/{ROOT}/{name}", quorum).status == 201
+        assert http("PUT", f"/exchanges/{ROOT}/x", {"type": "fanout"}).status == 201
+        assert http("POST", f"/bindings/{ROOT}/e/x/q/q", {}).status == 201
+        channels = [clients.enter_context(opened(cluster, node)).channel() for node in (0, 1, 2)]
+        for channel in channels[:2]:
+            channel.confirm_delivery()
+            for _ in range(3):
+                channel.basic_publish("x", "k", b"body")
+            channel.basic_publish("", "q", b"body")
+            channel.basic_publish("", "nowhere", b"dropped")
+        for _ in range(2):
+            channels[2].basic_ack(channels[2].basic_get("q")[0].delivery_tag)
+
+        def of(path: str, key: str, end: str) -> dict[Any, dict[str, int]]:
+            return {
+                one[end].get("connection_name", one[end]["name"]): one["stats"]
+                for one in http.get(path)[key]
+            }
+
+        def counted() -> bool:
+            given = of(f"/queues/{ROOT}/q", "incoming", "exchange")
+            return {name: one["publish"] for name, one in given.items()} == {"x": 6, "": 2}
+
+        eventually(counted, "the nodes' sums")
+        (taken,) = of(f"/queues/{ROOT}/q", "deliveries", "channel_details").values()
+        assert (taken["get"], taken["ack"], taken["deliver_get"]) == (2, 2, 2)
+        came = of(f"/exchanges/{ROOT}/x", "incoming", "channel_details")
+        assert len(came) == 2 and all(
+            one["publish"] == 3 == one["confirm"] for one in came.values()
+        )
+        assert of(f"/exchanges/{ROOT}/x", "outgoing", "queue")["q"]["publish"] == 6
+        default = of(f"/exchanges/{ROOT}/amq.default", "incoming", "channel_details")
+        assert {one["drop_unroutable"] for one in default.values()} == {1}
+        listed = {one["name"]: one["publishers"] for one in http.get("/queues")}
+        assert listed == {"q": 2, "other": 0}
+        first = next(one["name"] for one in http.get("/channels") if one["node"] == "node-0")
+        shown = of(f"/channels/{quoted(first)}", "publishes", "exchange")
+        assert (shown["x"]["publish"], shown[""]["publish"]) == (3, 2)
+        onlooker = add_user(http, "onlooker", "management", vhost="/")
+        seen = onlooker.get(f"/queues/{ROOT}/q")
+        assert len(seen["incoming"]) == 2 and not seen["deliveries"], "channels of others"
+        assert http("DELETE", f"/queues/{ROOT}/q").status == 204
+        eventually(lambda: not http.get(f"/exchanges/{ROOT}/x")["outgoing"], "it is deleted")
+        clients.close()
+        eventually(lambda: not http.get(f"/exchanges/{ROOT}/x")["incoming"], "they have ended")
 
 
 def test_nodes_have_samples_of_what_they_use(cluster: LocalCluster, http: HttpClient) -> None:

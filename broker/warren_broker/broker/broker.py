@@ -206,6 +206,7 @@ class Broker:
             limits.queue_in_flight_bytes_max,
             limits.node_in_flight_bytes_max,
             callbacks,
+            self.settings.management.rates_mode == "detailed",
         )
 
     def _node_messages(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from operator import sub
@@ -9,6 +10,7 @@ from typing import Final, NamedTuple
 
 from warren_broker.access import requests
 from warren_broker.broker.broker import Broker
+from warren_broker.clients.part_answers import nowhere
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.counting.counters import PROTOCOLS, QUEUE_TYPES, SIZES, Labels
 from warren_broker.counting.message_stats import (
@@ -25,14 +27,28 @@ from warren_broker.counting.message_stats import (
     REDELIVER,
     RETURN_UNROUTABLE,
     SEND_OCT,
-    Row,
     zero_row,
     zero_vhost_row,
+)
+from warren_broker.counting.pair_counts import (
+    DROPPED,
+    PUBLISHED,
+    RETURNED,
+    ChannelKey,
+    ExchangeShare,
+    PairCounts,
+    Row,
 )
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import ConsumerId, Delivery, SessionId
 from warren_wire.arguments import Kind
-from warren_wire.kernel import MessageTable, Selection, count_unselected
+from warren_wire.kernel import (
+    MessageTable,
+    Selection,
+    count_groups,
+    count_unselected,
+    distinct_routes,
+)
 from warren_wire.kernel.table import ROW_WORDS
 
 COUNTED_QUEUES_MAX: Final = 1_000
@@ -67,16 +83,53 @@ _KEYS: Final = {
 }
 
 
+class _Fates(NamedTuple):
+    """What became of the messages of a run that were published to one exchange."""
+
+    exchange: str
+    came: int
+    returned: int
+    dropped: int
+
+
+def _by_exchange(request: requests.PublishRequest, ways: list[Selection] | None) -> list[_Fates]:
+    """Return what became of the messages of each exchange of a run.
+
+    ways  to the queues; None: every message is for one
+    """
+    table, first, last = request.table, request.first, request.last
+    entries, ids = table.routes.entries, distinct_routes(table, first, last)
+    names: dict[bytes, int] = {}
+    groups = array("I", bytes(4 * len(entries)))
+    for route_id in ids:
+        # The messages of an exchange that are mandatory are a group of their own.
+        route = entries[route_id]
+        groups[route_id] = 2 * names.setdefault(route.exchange, len(names)) + route.mandatory
+    count, whole = 2 * len(names), Selection(table, first, last)
+    came, missed = count_groups([whole], groups, count), [0] * count
+    if ways is not None:
+        missing = Selection(table, first, last, array("I", nowhere(ways, first, last)))
+        missed = count_groups([missing], groups, count)
+    fates = []
+    for name, at in names.items():
+        dropped, returned = missed[2 * at : 2 * at + 2]
+        exchange = name.decode("utf-8", "surrogateescape")
+        fates.append(_Fates(exchange, came[2 * at] + came[2 * at + 1], returned, dropped))
+    return fates
+
+
 class PublishCounts:
     """The publishers of one protocol in one vhost: connections of 0.9.1, links and blocks of 1.0.
 
+    name   of the vhost; "": none is open yet
     vhost  its counts, `message_stats.VHOST_COUNTED`
     """
 
-    __slots__ = ("_keys", "_sizes", "_values", "vhost")
+    __slots__ = ("_keys", "_sizes", "_values", "name", "vhost")
 
     def __init__(self, cluster: Cluster, protocol: str, vhost: str | None) -> None:
         """protocol: the label of the messages; vhost None: none is open yet."""
+        self.name = vhost or ""
         self._values = cluster.counters.values
         self._keys = _KEYS[protocol]
         self._sizes = cluster.counters.sizes[protocol]
@@ -144,11 +197,14 @@ class ChannelCounts:
     total      of all of them, and what it has published
     dropped    messages that no queue has got, and of which it was not told
     consumers  that have rows among those of the connection, and have not ended
+    key        of the channel in `pairs`, which has its rows, too; None: they are not counted
     """
 
-    __slots__ = ("consumers", "dropped", "rows", "total")
+    __slots__ = ("consumers", "dropped", "key", "pairs", "rows", "total")
 
-    def __init__(self) -> None:
+    def __init__(self, pairs: PairCounts | None = None, key: ChannelKey | None = None) -> None:
+        self.pairs = None if key is None else pairs
+        self.key = key
         self.total = zero_row()
         self.dropped = 0
         self.rows: dict[tuple[int, str], Row] = {}
@@ -161,7 +217,9 @@ class ChannelCounts:
             key = OTHERS
         row = self.rows.get(key)
         if row is None:
-            row = self.rows[key] = zero_row()
+            if self.pairs is not None and self.key is not None and key is not OTHERS:
+                row = self.pairs.deliveries.row(self.key, queue.group)
+            row = self.rows[key] = zero_row() if row is None else row
         return row
 
 
@@ -231,9 +289,13 @@ class ClientCounts:
         self._vhost[RECV_OCT] += received - before_received
         self._vhost[SEND_OCT] += sent - before_sent
 
-    def channel_opened(self, session: SessionId) -> None:
-        """Count a channel."""
-        self._channels[session] = ChannelCounts()
+    def channel_opened(self, session: SessionId, connection: int, number: int) -> None:
+        """Count a channel; connection: its number on this node; number: the channel's."""
+        key = ChannelKey(session, connection, number)
+        pairs = self._queues.pairs
+        if pairs is not None:
+            pairs.opened(key)
+        self._channels[session] = ChannelCounts(pairs, None if pairs is None else key)
         self._counters.add("channels_opened", 1)
 
     def channel_closed(self, session: SessionId) -> None:
@@ -242,6 +304,8 @@ class ClientCounts:
         if channel is not None:
             for consumer in channel.consumers:
                 self._rows.pop(consumer, None)
+            if channel.pairs is not None and channel.key is not None:
+                channel.pairs.forget_channel(channel.key)
             self._counters.add("channels_closed", 1)
 
     def consumer_ended(self, consumer: ConsumerId, session: SessionId) -> None:
@@ -274,17 +338,38 @@ class ClientCounts:
 
     def routed(
         self, request: requests.PublishRequest, parts: list[Selection], kept: int, returned: int
-    ) -> None:
+    ) -> list[ExchangeShare]:
         """Count messages routed; returned: how many the publisher gets back.
 
         parts, kept  see `PublishCounts.routed`
+        returns      where the confirms of the run are counted, where they are counted by exchange
         """
-        lost = self.publishing.routed(parts, kept, request.first, request.last) - returned
+        unroutable = self.publishing.routed(parts, kept, request.first, request.last)
+        lost = unroutable - returned
+        channel = self._channels.get(request.session)
         if lost:
             self.publishing.dropped(lost)
-            channel = self._channels.get(request.session)
             if channel is not None:
                 channel.dropped += lost
+        if channel is None or channel.pairs is None or channel.key is None:
+            return []
+        ways = parts[:-kept] if kept else parts
+        fates = _by_exchange(request, ways if unroutable else None)
+        return self._by_pairs(channel.pairs, channel.key, request.confirm, fates)
+
+    def _by_pairs(
+        self, pairs: PairCounts, channel: ChannelKey, confirm: bool, fates: list[_Fates]
+    ) -> list[ExchangeShare]:
+        shares, vhost = [], self.publishing.name
+        for one in fates:
+            row = pairs.publishes.row(channel, (vhost, one.exchange))
+            if row is not None:
+                row[PUBLISHED] += one.came
+                row[RETURNED] += one.returned
+                row[DROPPED] += one.dropped
+                if confirm:
+                    shares.append(ExchangeShare(row, one.came))
+        return shares
 
     def delivered(
         self, consumer: ConsumerId, session: SessionId, no_ack: bool, delivery: Delivery

@@ -138,3 +138,13 @@ def _positions(part: ConfirmedPart, first: int) -> Sequence[int]:
     if part.indices is None:
         return range(part.first - first, part.last - first)
     return array("I", [at - first for at in part.indices])
+
+
+def nowhere(parts: Sequence[ConfirmedPart], first: int, last: int) -> list[int]:
+    """Return the table positions first <= i < last that are in no part."""
+    left = set(range(first, last))
+    for part in parts:
+        left.difference_update(
+            range(part.first, part.last) if part.indices is None else part.indices
+        )
+    return sorted(left)

@@ -27,7 +27,7 @@ from warren_broker.cluster.client_sampler import ClientCounted
 from warren_broker.cluster.connections import ClientGauges, KnownConsumer
 from warren_broker.cluster.logins import Answer, Entered
 from warren_broker.counting.counters import PROTOCOLS
-from warren_broker.counting.message_stats import Row
+from warren_broker.counting.pair_counts import Row
 from warren_machines.queue.commands import SessionId
 from warren_raft.runtime.loop import LoopStage, LoopTimer
 from warren_raft.runtime.net.stream import Stream

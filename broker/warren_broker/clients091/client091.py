@@ -24,7 +24,8 @@ from warren_broker.cluster.client.firehose import TracedClient
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.relayed import FATE_UNKNOWN, Names, taken_by, without_names
 from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart
-from warren_broker.counting.message_stats import PUBLISH, Row
+from warren_broker.counting.message_stats import PUBLISH
+from warren_broker.counting.pair_counts import ExchangeShare, Row, confirm
 from warren_machines.metadata import commands as metadata
 from warren_machines.queue import commands
 from warren_machines.queue.commands import SessionId
@@ -338,7 +339,7 @@ class Client091(ProtocolClient):
 
     def _session_up(self, request: requests.SessionUpRequest) -> None:
         self._count_channels()
-        self._counts.channel_opened(request.session)
+        self._counts.channel_opened(request.session, self._number, request.channel)
         self._events.channel_created(request.session, request.channel)
 
     def _session_down(self, request: requests.SessionDownRequest) -> None:
@@ -452,26 +453,48 @@ class Client091(ProtocolClient):
         if request.relayed:
             table, names = without_names(table, request.first, request.last)
         run = _RequestedRun(self, request, names)
+        if self._broker.cluster.queue_counts.pairs is not None:
+            channel = self._counts.of_channel(request.session)
+            run.channel = None if channel is None else channel.key
         self._broker.publishing.publish(
             self._vhost, table, request.first, request.last, run, request.flags, self._share
         )
 
-    def routed(self, request: requests.PublishRequest, parts: list[QueuePart]) -> None:
-        """Record the queues of a run of publishes."""
+    def routed(
+        self, request: requests.PublishRequest, parts: list[QueuePart]
+    ) -> list[ExchangeShare]:
+        """Record the queues of a run of publishes; return where its confirms are counted."""
         if self._vhost in self._session.state.traced_vhosts:
             client, run = self._traced_client(request.channel), (request.first, request.last)
             self._broker.firehose.published(client, request.table, *run, parts)
         session, selections = self._session, [part.selection for part in parts]
         kept, tell = sum([part.kept for part in parts]), request.confirm or request.mandatory
+        before = 0 if self._broker.cluster.queue_counts.pairs is None else self._acked(request)
         returned = session.routed(request.token, selections, kept) if tell else 0
-        self._counts.routed(request, selections, kept, returned)
+        shares = self._counts.routed(request, selections, kept, returned)
+        if shares:
+            confirm(shares, self._acked(request) - before)
+        return shares
+
+    def _acked(self, request: requests.PublishRequest) -> int:
+        """Return how many messages the channel may be told to be confirmed."""
+        channel = self._session.state.sessions.get(request.session)
+        return 0 if channel is None or channel.tx is not None else channel.publishes.acked
 
     @guarded
     def confirmed(
-        self, request: requests.PublishRequest, part: int, ok: bool, refused: list[int] | None
+        self,
+        request: requests.PublishRequest,
+        part: int,
+        ok: bool,
+        refused: list[int] | None,
+        shares: list[ExchangeShare],
     ) -> None:
-        """Record a queue's answer to its part of a run of publishes."""
+        """Record a queue's answer to its part of a run of publishes; shares: see `routed`."""
+        before = self._acked(request) if shares else 0
         self._session.confirmed(request.token, part, ok, refused)
+        if shares:
+            confirm(shares, self._acked(request) - before)
         self._flush_later()
 
     def sent(self, touched: list[GroupClient]) -> None:
@@ -683,12 +706,13 @@ class _RequestedRun(PublishedRun):
         self, client: Client091, request: requests.PublishRequest, names: Names | None
     ) -> None:
         self._client, self._request, self.confirms = client, request, request.confirm
+        self._shares: list[ExchangeShare] = []
         if names:
             self.names = names
 
     def routed(self, parts: list[QueuePart]) -> list[QueuePart]:
         """See `PublishedRun`."""
-        self._client.routed(self._request, parts)
+        self._shares = self._client.routed(self._request, parts)
         return parts
 
     def refused(self, refusal: errors.Refusal) -> None:
@@ -701,7 +725,7 @@ class _RequestedRun(PublishedRun):
 
     def confirmed(self, number: int, part: QueuePart, ok: bool, refused: list[int] | None) -> None:
         """See `PublishedRun`."""
-        self._client.confirmed(self._request, number, ok, refused)
+        self._client.confirmed(self._request, number, ok, refused, self._shares)
 
     def unknown(self) -> bool:
         """See `PublishedRun`; the relay publishes again."""

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from warren_broker.access.requests import Token
-from warren_broker.clients.part_answers import ConfirmedPart, PartAnswers
+from warren_broker.clients.part_answers import ConfirmedPart, PartAnswers, nowhere
 from warren_machines.queue.commands import SessionId
 from warren_wire.kernel import MessageTable
 
@@ -192,16 +192,6 @@ class PublishLedger:
         self.acked = 0
         refused, self.refused = self.refused, False
         return refused
-
-
-def nowhere(parts: Sequence[ConfirmedPart], first: int, last: int) -> list[int]:
-    """Return the table positions first <= i < last that are in no part."""
-    left = set(range(first, last))
-    for part in parts:
-        left.difference_update(
-            range(part.first, part.last) if part.indices is None else part.indices
-        )
-    return sorted(left)
 
 
 def _join(ranges: Ranges, first: int, last: int) -> None:

@@ -133,6 +133,8 @@ def _by_queue(
         found.append((queue, selection))
     for queue, selection in found:
         counts.published(queue.group, len(selection))
+        if counts.pairs is not None:
+            counts.pairs.routed((asker.vhost, exchange), queue.group, None, len(selection))
     counts.through(asker.vhost, exchange, table.count, sum(map(len, selections)))
     return found
 
@@ -205,6 +207,8 @@ def _publish(asker: Asker, request: connection_requests.PublishBlock, answer: An
             return
         counts = asker.broker.cluster.queue_counts
         counts.published(queue.group, table.count)
+        if counts.pairs is not None:
+            counts.pairs.routed((asker.vhost, ""), queue.group, None, table.count)
         counts.through(asker.vhost, "", table.count, table.count)
         split([(queue, Selection(table, 0, table.count))])
 

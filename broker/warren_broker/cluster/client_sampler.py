@@ -14,8 +14,8 @@ from warren_broker.counting.message_stats import (
     OCTETS,
     UNKNOWN,
     CountHistory,
-    Row,
 )
+from warren_broker.counting.pair_counts import Row
 from warren_machines.queue.commands import SessionId
 from warren_wire.admin.connections import ChannelInfo, ConnectionInfo
 from warren_wire.admin.statistics import NodeSamples

@@ -130,8 +130,12 @@ class Cluster(Observer):
         queue_bytes_max: int,
         node_bytes_max: int,
         callbacks: ClusterCallbacks,
+        counts_pairs: bool = False,
     ) -> None:
-        """make_host: makes the host that this object observes."""
+        """make_host: makes the host that this object observes.
+
+        counts_pairs  see `MessageCounts`
+        """
         self.loop = loop
         self.host = make_host(self, self.on_message)
         self._callbacks = callbacks
@@ -141,7 +145,7 @@ class Cluster(Observer):
         self.turn_blocks, self.turn_messages = Histogram(COUNTS), Histogram(COUNTS)
         self._pumped = (0, 0)
         self.counters = Counters()
-        self.queue_counts = MessageCounts()
+        self.queue_counts = MessageCounts(counts_pairs)
         self.leader_hints = LeaderHints()
         self.clients: dict[int, GroupClient] = {}
         self.stored = BlockCache(lambda group, indexes: self.host.read_data(group, indexes))

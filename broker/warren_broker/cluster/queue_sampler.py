@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from warren_broker.cluster.client_sampler import ClientSampler, CountedClient
+from warren_broker.cluster.client_sampler import ClientSampler
 from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import MemberCounts, in_slices
+from warren_broker.cluster.pair_sampler import PairSampler, ShownClient
 from warren_broker.cluster.process_facts import ProcessFacts, process_work
 from warren_broker.counting.counters import CHURN, MESSAGE_COUNTERS
 from warren_broker.counting.message_stats import (
@@ -21,8 +22,8 @@ from warren_broker.counting.message_stats import (
     VHOST_COUNTED,
     VHOST_SAMPLES_MAX,
     CountHistory,
-    ExchangeKey,
 )
+from warren_broker.counting.pair_counts import ExchangeKey
 from warren_machines.metadata.records import QueueRecord
 from warren_raft.runtime.host import UnknownGroup
 from warren_wire.admin.statistics import DEFAULT_EXCHANGE, NodeSamples, QueueStatistics
@@ -39,13 +40,14 @@ class QueueSampler:
     looked at before, for the octets of their vhosts.
 
     clients  samples of connections and channels
+    pairs    of channels, exchanges and queues
     """
 
     def __init__(
         self,
         cluster: Cluster,
         definitions: Definitions,
-        clients: Mapping[int, CountedClient],
+        clients: Mapping[int, ShownClient],
         data_dir: Path,
         interval_ms: int,
     ) -> None:
@@ -64,6 +66,7 @@ class QueueSampler:
             now, EXCHANGE_SAMPLES_MAX, EXCHANGE_COUNTED
         )
         self._vhosts: CountHistory[str] = CountHistory(now, VHOST_SAMPLES_MAX, VHOST_COUNTED)
+        self.pairs = PairSampler(cluster, definitions, clients, now)
         self._looks = 0
         self._epoch_ms = 0  # of the last look
 
@@ -76,7 +79,7 @@ class QueueSampler:
         if epoch_ms < self._epoch_ms:
             of_clients = self.clients.histories
             of_queues = (self._history, self._of_node, self._gauges, self._exchanges, self._vhosts)
-            for history in (*of_clients, *of_queues):
+            for history in (*of_clients, *of_queues, *self.pairs.histories):
                 history.set_back(epoch_ms)
         self._epoch_ms = epoch_ms
         began_ms = self._now()[0]
@@ -140,7 +143,7 @@ class QueueSampler:
         for key in keys:
             row = rows.get(key)
             if self._definitions.state.exchange(*key) is None:
-                rows.pop(key, None)
+                self._cluster.queue_counts.forget_exchange(key)
             elif not self._exchanges.unchanged(key, now[0], UNKNOWN, row):
                 self._exchanges.sample(key, now, UNKNOWN, row, None)
 
@@ -148,7 +151,7 @@ class QueueSampler:
         """End the look at the exchanges, the last ones; then wait for the next look."""
         rows = self._cluster.queue_counts.exchanges
         self._exchanges.looked(began_ms, (key for key in keys if key in rows))
-        self._cluster.loop.call_later(self._interval_ms, self._look)
+        self.pairs.look(lambda: self._cluster.loop.call_later(self._interval_ms, self._look))
 
     def _sample(self, group: int, now: tuple[int, int]) -> None:
         host, row = self._cluster.host, self._cluster.queue_counts.rows.get(group)
@@ -219,10 +222,12 @@ class QueueSampler:
         counts, history = self._cluster.queue_counts.rows.get(group, ()), self._history
         rates = history.rates(group)
         more = history.changed_ms(group), history.capacity(group, self._now()[0])
+        pairs = self._cluster.queue_counts.pairs
+        publishers = 0 if pairs is None else pairs.publishers.count_right(group)
         if not (counts or any(rates) or samples or any(more)):
             return None
         kept = (NodeSamples(*history.samples(group)),) if samples else ()
-        return QueueStatistics(queue.name, tuple(counts), rates, kept, (), *more)
+        return QueueStatistics(queue.name, tuple(counts), rates, kept, (), *more, publishers)
 
     def groups(self) -> list[int]:
         """Return the queues that were used here, or are led here, at the last look."""

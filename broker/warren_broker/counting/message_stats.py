@@ -10,9 +10,10 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeVar
 
 from warren_broker.counting.counters import CHURN
+from warren_broker.counting.pair_counts import ExchangeKey, PairCounts, Row
 
 COUNTED: Final = (
     *("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver"),
@@ -41,10 +42,6 @@ NODE_STATS: Final = (
 """RabbitMQ's names of what a node has in use, which goes down, too, and of what comes and goes."""
 LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
 """RabbitMQ's names of a queue's lengths; they go down, too."""
-Row: TypeAlias = list[int]
-"""The counts of one queue, exchange or vhost."""
-ExchangeKey: TypeAlias = tuple[str, str]
-"""A vhost, and the name of an exchange in it."""
 UNKNOWN: Final = -1
 """A length in a sample of a node that did not lead the queue."""
 FINE_SAMPLES: Final = 120
@@ -89,13 +86,15 @@ class MessageCounts:
     exchanges  of those through which clients have published: messages that came, and that queues
                were given, once for each
     vhosts     of those in which clients have done something
+    pairs      of channels, exchanges and queues; None: not counted
 
     Invariant: no count goes down
     """
 
-    __slots__ = ("exchanges", "rows", "vhosts")
+    __slots__ = ("exchanges", "pairs", "rows", "vhosts")
 
-    def __init__(self) -> None:
+    def __init__(self, pairs: bool = False) -> None:
+        self.pairs = PairCounts(COUNTED) if pairs else None
         self.rows: defaultdict[int, Row] = defaultdict(zero_row)
         self.exchanges: defaultdict[ExchangeKey, Row] = defaultdict(
             lambda: [0] * len(EXCHANGE_COUNTED)
@@ -129,6 +128,14 @@ class MessageCounts:
     def forget(self, group: int) -> None:
         """Drop the counts of a deleted queue."""
         self.rows.pop(group, None)
+        if self.pairs is not None:
+            self.pairs.forget_queue(group)
+
+    def forget_exchange(self, key: ExchangeKey) -> None:
+        """Drop the counts of a deleted exchange."""
+        self.exchanges.pop(key, None)
+        if self.pairs is not None:
+            self.pairs.forget_exchange(key)
 
 
 class _Capacity:

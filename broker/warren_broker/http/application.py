@@ -64,8 +64,7 @@ class HttpApplication:
         self._body_bytes_max = settings.http.max_body_size
         self.logins = HttpLogins(settings.http.logins_per_address_max)
         interval_s = settings.collect_statistics_interval / 1000
-        rated = settings.rates_mode == "basic"
-        self._rates = ShownRates(rated, interval_s)
+        self._rates = ShownRates(settings.rates_mode, interval_s)
         self._streams = EventStreams()
         self._ui = UiFiles(settings.path_prefix) if settings.ui else None
 

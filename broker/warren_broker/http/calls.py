@@ -47,10 +47,20 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class ShownRates:
-    """Whether rates are shown (`management.rates_mode`), and how often nodes look at counters."""
+    """Which rates are shown (`management.rates_mode`), and how often nodes look at counters."""
 
-    on: bool
+    mode: str
     interval_s: float
+
+    @property
+    def on(self) -> bool:
+        """Return whether there are any."""
+        return self.mode != "none"
+
+    @property
+    def of_pairs(self) -> bool:
+        """Return whether there are those of channels with queues and exchanges."""
+        return self.mode == "detailed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from warren_broker.http.calls import HttpCall
 from warren_broker.http.replies import bad_request
 from warren_broker.http.routing_table import answers
 from warren_broker.http.samples import Ranges, ranges_of
-from warren_broker.http.statistics import Statistics, handed_out, idle_since
+from warren_broker.http.statistics import Statistics, handed_out, idle_since, of_pair, pairs_of
 from warren_wire.admin.connections import (
     PROTOCOL_091,
     EndConnectionRequest,
@@ -174,7 +174,15 @@ async def _get_channel(call: HttpCall, channel: str) -> dict[str, Any]:
     shown = call.one_of(found, name=channel)
     consumers = await call.get(ListConsumersRequest(connection=name))
     of = [one for one in consumers if one["channel"] == shown["number"]]
-    return {**shown, "consumer_details": list(map(_shown_consumer, of)), "publishes": []}
+    wanted = ranges_of(call.query).msg_rates
+    asked = {"connection": name, "channel": shown["number"], "samples": wanted is not None}
+    pairs = await pairs_of(call, None, **asked)
+    kinds = ["publishes", *(["deliveries"] if call.rates.of_pairs else [])]
+    vhost = shown["vhost"]
+    shown |= {
+        kind: [of_pair(one, vhost, "channel", wanted) for one in pairs[kind]] for kind in kinds
+    }
+    return {**shown, "consumer_details": list(map(_shown_consumer, of))}
 
 
 @answers("GET /connections/:connection/channels")

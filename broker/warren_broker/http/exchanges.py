@@ -15,8 +15,14 @@ from warren_broker.http.frames import NodeReply
 from warren_broker.http.messages import publish_message
 from warren_broker.http.replies import HttpRefusal, HttpReply, object_not_found
 from warren_broker.http.routing_table import MAX_BODY_SIZE, answers
-from warren_broker.http.samples import ranges_of
-from warren_broker.http.statistics import of_exchange, statistics_of, wants_statistics
+from warren_broker.http.samples import Range, ranges_of
+from warren_broker.http.statistics import (
+    of_exchange,
+    of_pair,
+    pairs_of,
+    statistics_of,
+    wants_statistics,
+)
 from warren_wire.admin.exchanges import (
     BindRequest,
     DeleteExchangeRequest,
@@ -70,7 +76,16 @@ async def _get(call: HttpCall, vhost: str, exchange: str) -> dict[str, Any]:
         name = shown["name"] or DEFAULT_EXCHANGE
         asked = GetStatisticsRequest("exchanges", name, wanted is not None)
         shown |= of_exchange((await statistics_of(call, asked, vhost)).get(shown["name"]), wanted)
-    return {**shown, "incoming": [], "outgoing": []}
+    return shown | await _pairs(call, vhost, shown["name"] or DEFAULT_EXCHANGE, wanted)
+
+
+async def _pairs(call: HttpCall, vhost: str, exchange: str, wanted: Range | None) -> dict[str, Any]:
+    """Return which channels have published to an exchange, and to which queues that went."""
+    found = await pairs_of(call, vhost, exchange=exchange, samples=wanted is not None)
+    return {
+        key: [of_pair(one, vhost, "exchange", wanted) for one in found[kind]]
+        for key, kind in (("incoming", "publishes"), ("outgoing", "routes"))
+    }
 
 
 @answers(f"DELETE {_ONE_EXCHANGE}")

@@ -92,8 +92,12 @@ async def _overview(call: HttpCall) -> dict[str, Any]:
     kept = [round(call.rates.interval_s * FINE_SAMPLES), KEPT_S]
     shown: dict[str, Any] = {
         "management_version": RABBITMQ_VERSION,
-        "rates_mode": "basic" if call.rates.on else "none",
-        "sample_retention_policies": {"global": kept, "basic": kept, "detailed": []},
+        "rates_mode": call.rates.mode,
+        "sample_retention_policies": {
+            "global": kept,
+            "basic": kept,
+            "detailed": kept if call.rates.of_pairs else [],
+        },
         "exchange_types": exchange_types(),
         "product_name": PRODUCT,
         "product_version": job.version,

@@ -17,8 +17,11 @@ from warren_broker.http.routing_table import answers
 from warren_broker.http.samples import Ranges, ranges_of
 from warren_broker.http.statistics import (
     NO_RANGES,
+    PUBLISHERS,
     Answered,
+    of_pair,
     of_queue,
+    pairs_of,
     statistics_of,
     wants,
     wants_statistics,
@@ -125,10 +128,18 @@ async def _known(call: HttpCall, vhost: str, asked: GetStatisticsRequest) -> dic
         return {}
 
 
+def _statistics(call: HttpCall, one: Answered | None, ranges: Ranges = NO_RANGES) -> dict[str, Any]:
+    """Return the keys of a queue that its statistics give; None: it has none."""
+    shown = of_queue(one, ranges)
+    if call.rates.of_pairs:
+        shown["publishers"] = 0 if one is None else one[PUBLISHERS]
+    return shown
+
+
 async def _sampled(call: HttpCall, shown: dict[str, Any], ranges: Ranges) -> dict[str, Any]:
     name = shown["name"]
     known = await _known(call, shown["vhost"], GetStatisticsRequest("queues", name, bool(ranges)))
-    return shown | of_queue(known.get(name), ranges)
+    return shown | _statistics(call, known.get(name), ranges)
 
 
 async def _with_statistics(
@@ -145,7 +156,7 @@ async def _with_statistics(
         vhost: await _known(call, vhost, GetStatisticsRequest("queues"))
         for vhost in dict.fromkeys(one["vhost"] for one in queues)
     }
-    return [one | of_queue(found[one["vhost"]].get(one["name"])) for one in queues]
+    return [one | _statistics(call, found[one["vhost"]].get(one["name"])) for one in queues]
 
 
 @answers("GET /queues", "GET /queues/:vhost", pages=True)
@@ -204,7 +215,7 @@ async def _page(
         items = await _with_statistics(call, items, ranges)
     elif statistics:
         known = zip(items, found["statistics"], strict=True)
-        items = [item | of_queue(one) for item, one in known]
+        items = [item | _statistics(call, one) for item, one in known]
     return page_of(paging, items, found["filtered_count"], found["total_count"])
 
 
@@ -213,15 +224,26 @@ async def _get(call: HttpCall, vhost: str, name: str) -> dict[str, Any]:
     counts, ranges = _needs_counts(call), ranges_of(call.query)
     found = await call.queue(vhost, name, counts=counts)
     shown = shown_queue(found, await call.nodes_alive(), counts) | (_own(found) if counts else {})
-    shown |= {"incoming": [], "deliveries": []}
     if wants_statistics(call):
         shown = await _sampled(call, shown, ranges)
+    if any(wants(call, key) for key in ("incoming", "deliveries")):
+        shown |= await _pairs(call, vhost, name, ranges)
     if any(wants(call, key) for key in ("consumer_details", *_TAGS)):
         shown["consumer_details"] = consumers = await consumers_of(call, vhost, name)
         shown |= _tags(consumers)
     if counts and wants(call, "head_message_timestamp"):
         shown["head_message_timestamp"] = await _head_timestamp(call, vhost, shown)
     return shown
+
+
+async def _pairs(call: HttpCall, vhost: str, queue: str, ranges: Ranges) -> dict[str, Any]:
+    """Return which exchanges gave a queue messages, and which channels it gave them to."""
+    wanted = ranges.msg_rates
+    found = await pairs_of(call, vhost, queue=queue, samples=wanted is not None)
+    return {
+        key: [of_pair(one, vhost, "queue", wanted) for one in found[kind]]
+        for key, kind in (("incoming", "routes"), ("deliveries", "deliveries"))
+    }
 
 
 _TAGS: Final = ("single_active_consumer_tag", "exclusive_consumer_tag")

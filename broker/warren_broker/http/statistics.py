@@ -16,16 +16,18 @@ from warren_broker.counting.message_stats import (
     OCTETS,
     VHOST_COUNTED,
 )
+from warren_broker.counting.pair_counts import PUBLISHER_COUNTED, ROUTE_COUNTED
 from warren_broker.http.calls import HttpCall
 from warren_broker.http.listing import columns_of
 from warren_broker.http.samples import SUMS, KeptSamples, Range, Ranges, details
-from warren_wire.admin.statistics import GetStatisticsRequest
+from warren_wire.admin.statistics import GetPairsRequest, GetStatisticsRequest
 
 Answered: TypeAlias = Sequence[Any]
 """`admin.statistics.QueueStatistics`, as the node answers it."""
 STATISTICS_KEYS: Final = frozenset(
     {
         *("message_stats", "consumer_capacity", "consumer_utilisation", "idle_since"),
+        "publishers",
         *(f"{name}_details" for name in LENGTHS),
     }
 )
@@ -34,7 +36,16 @@ VHOST_STATISTICS_KEYS: Final = STATISTICS_KEYS.union(
     LENGTHS, OCTETS, [f"{name}_details" for name in OCTETS]
 )
 """Those of a vhost."""
+Pair: TypeAlias = Sequence[Any]
+"""`admin.statistics.PairStatistics`, as the node answers it."""
+PUBLISHERS: Final = 7
+"""The place of the number of publishers in `Answered` of a queue."""
 NO_RANGES: Final = Ranges()
+_PAIR_NAMES: Final = {
+    "deliveries": COUNTED,
+    "publishes": PUBLISHER_COUNTED,
+    "routes": ROUTE_COUNTED,
+}
 _OF_CONSUMERS: Final = COUNTED[1:]
 _OF_PUBLISHERS: Final = (COUNTED[0], *CHANNEL_COUNTED[len(COUNTED) :])
 
@@ -128,6 +139,45 @@ def of_queue(one: Answered | None, ranges: Ranges = NO_RANGES) -> dict[str, Any]
         **found.lengths(ranges.lengths),
         **found.message_stats(ranges.msg_rates),
     }
+
+
+async def pairs_of(call: HttpCall, vhost: str | None, **asked: Any) -> dict[str, list[Pair]]:
+    """Return the pairs of a queue, an exchange or a connection's channel, by their kind.
+
+    asked  of `GetPairsRequest`; in `rates_mode` `basic` there are none
+    """
+    found: dict[str, list[Pair]] = {"deliveries": [], "publishes": [], "routes": []}
+    if call.rates.of_pairs:
+        for one in await call.get(GetPairsRequest(**asked), vhost=vhost):
+            found.setdefault(one[0], []).append(one)
+    return found
+
+
+def of_pair(one: Pair, vhost: str, without: str, wanted: Range | None) -> dict[str, Any]:
+    """Return a pair's counts with their rates, and the ends of it but the one that is shown.
+
+    without  "queue", "exchange" or "channel": as a part of which the pair is shown
+    """
+    kind, queue, exchange, channel, (_, counts, rates, kept, *_) = one
+    known = Statistics(counts, rates, kept, _PAIR_NAMES[kind])
+    ends: dict[str, Any] = {}
+    if kind != "publishes" and without != "queue":
+        ends["queue"] = {"name": queue, "vhost": vhost}
+    if kind != "deliveries" and without != "exchange":
+        ends["exchange"] = {"name": exchange, "vhost": vhost}
+    if kind != "routes" and without != "channel":
+        connection, number, node, user, host, port = channel
+        ends["channel_details"] = {
+            "name": f"{connection} ({number})",
+            "number": number,
+            "connection_name": connection,
+            "node": node,
+            "user": user,
+            "peer_host": host,
+            "peer_port": port,
+        }
+    names = (*_OF_CONSUMERS, "deliver_get") if kind == "deliveries" else _PAIR_NAMES[kind]
+    return {**ends, "stats": known.shown(names, wanted if kept else None)}
 
 
 def idle_since(rates: Sequence[float], changed_ms: int) -> dict[str, str]:

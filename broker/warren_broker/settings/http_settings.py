@@ -94,8 +94,10 @@ class ManagementSettings(SettingsTable):
     tcp: HttpTcp | None = Field(None, description="by default there, unless ssl is given alone")
     ssl: HttpSsl | None = None
     http: HttpBounds = HttpBounds()
-    rates_mode: Literal["basic", "none"] = Field(
-        "basic", description="`none`: no rates and counters"
+    rates_mode: Literal["basic", "detailed", "none"] = Field(
+        "basic",
+        description="`detailed`: also by channel and queue, channel and exchange, exchange and "
+        "queue; `none`: no rates and counters",
     )
     collect_statistics_interval: int = Field(
         5_000, ge=100, le=60_000, description="milliseconds between two samples of the counters"

@@ -6,7 +6,8 @@ from typing import ClassVar, Final, Literal, Self
 
 import msgspec
 
-from warren_wire.admin.requests import AdminRequest, Text, route
+from warren_wire.admin.requests import AdminRequest, Natural, Text, route
+from warren_wire.errors import InvalidArgument
 
 DEFAULT_EXCHANGE: Final = "amq.default"
 """As which the default exchange, which has no name, is asked for, as in RabbitMQ's HTTP API."""
@@ -35,6 +36,7 @@ class QueueStatistics(msgspec.Struct, frozen=True, array_like=True):
     lengths  of a vhost, at the nodes' last looks; empty: not known
     changed_ms  of a queue, the last change that was seen, since the epoch; 0: none
     capacity    the share of time in which a queue could hand out a message at once, of late
+    publishers  of a queue, the channels that have published to it, where they are counted
     """
 
     name: str
@@ -44,6 +46,7 @@ class QueueStatistics(msgspec.Struct, frozen=True, array_like=True):
     lengths: tuple[int, ...] = ()
     changed_ms: int = 0
     capacity: float = 0.0
+    publishers: int = 0
 
     def plus(self, other: QueueStatistics) -> QueueStatistics:
         """Return the sums with what another node knows of the same queue."""
@@ -55,7 +58,70 @@ class QueueStatistics(msgspec.Struct, frozen=True, array_like=True):
         rates = tuple([a + b for a, b in zip(self.rates, other.rates, strict=True)])
         samples = self.samples + other.samples
         more = max(self.changed_ms, other.changed_ms), max(self.capacity, other.capacity)
-        return QueueStatistics(self.name, counts, rates, samples, lengths, *more)
+        publishers = self.publishers + other.publishers
+        return QueueStatistics(self.name, counts, rates, samples, lengths, *more, publishers)
+
+
+class CountedChannel(msgspec.Struct, frozen=True, array_like=True):
+    """An open channel and its user; number: in its connection."""
+
+    connection: str
+    number: int
+    node: str
+    user: str
+    peer_host: str
+    peer_port: int
+
+
+class PairStatistics(msgspec.Struct, frozen=True, array_like=True):
+    """What was counted of a pair of a channel, an exchange and a queue; "", None: not of it.
+
+    kind      deliveries (`message_stats.COUNTED`), publishes (`pair_counts.PUBLISHER_COUNTED`) or
+              routes (`ROUTE_COUNTED`)
+    counted   its counts, rates and samples
+    """
+
+    kind: str
+    queue: str
+    exchange: str
+    channel: CountedChannel | None
+    counted: QueueStatistics
+
+    def plus(self, other: PairStatistics) -> PairStatistics:
+        """Return the sums with what another node knows of the same pair."""
+        return msgspec.structs.replace(self, counted=self.counted.plus(other.counted))
+
+
+class GetPairsRequest(AdminRequest[list[PairStatistics]], frozen=True):
+    """Return what was counted of pairs, with `management.rates_mode` `detailed`.
+
+    Answer: Listed (PairStatistics); at most 500 of one kind from each node. Without `monitoring`
+    channels are one's own. One of queue, exchange and connection is given.
+
+    queue       with channels that were given messages, and exchanges that gave them
+    exchange    with channels that have published to it, and queues; `amq.default`: the default one
+    connection  with its channels: what they were given by queues, and have published to exchanges
+    channel     of the connection only this one; 0: all
+    samples     with those that the nodes have kept
+    vhost       of queue and exchange; the node says it
+    """
+
+    ROUTES: ClassVar = (route("GET /statistics/pairs", "management"),)
+    queue: Text = ""
+    exchange: Text = ""
+    connection: Text = ""
+    channel: Natural = 0
+    samples: bool = False
+    vhost: Text = ""
+
+    def checked(self) -> Self:
+        """See the base class."""
+        given = [one for one in (self.queue, self.exchange, self.connection) if one]
+        if len(given) != 1:
+            raise InvalidArgument(
+                f"{len(given)} of queue, exchange and connection are given; give one"
+            )
+        return self
 
 
 class GetStatisticsRequest(AdminRequest[list[QueueStatistics]], frozen=True):

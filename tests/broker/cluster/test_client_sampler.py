@@ -10,9 +10,9 @@ from warren_broker.counting.message_stats import (
     CONNECTION_SAMPLES_MAX,
     OCTETS,
     PUBLISH,
-    Row,
     sample_width,
 )
+from warren_broker.counting.pair_counts import Row
 from warren_wire.admin.connections import ChannelInfo, ConnectionInfo
 
 CHANNEL = ChannelInfo(1, 0, 0, 0, False, False, session=70)

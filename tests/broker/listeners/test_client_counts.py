@@ -13,6 +13,7 @@ from warren_broker.clients.client_counts import ChannelCounts, ClientCounts
 from warren_broker.counting.counters import Counters
 from warren_broker.counting.message_stats import ACK, DELIVER, GET, GET_EMPTY, MessageCounts
 from warren_machines.queue.commands import Delivery
+from warren_wire.kernel import MessageTable, Route, Selection
 
 SESSION = 7
 
@@ -20,14 +21,14 @@ SESSION = 7
 class World:
     """A connection's counts; consumer n reads queue n."""
 
-    def __init__(self) -> None:
-        self.nodes = MessageCounts()
+    def __init__(self, pairs: bool = False) -> None:
+        self.nodes = MessageCounts(pairs)
         self.broker: Any = SimpleNamespace(
             cluster=SimpleNamespace(counters=Counters(), queue_counts=self.nodes),
             consuming=SimpleNamespace(queue_of=self.queue_of, resume=None),
         )
         self.counts = ClientCounts(self.broker, "amqp091")
-        self.counts.channel_opened(SESSION)
+        self.counts.channel_opened(SESSION, 1, 1)
 
     @staticmethod
     def queue_of(consumer: int) -> Any:
@@ -93,3 +94,30 @@ def test_a_get_that_finds_nothing_counts_also_before_the_first_message(world: Wo
         == 3
     )
     assert not world.counts._rows
+
+
+def test_a_channels_messages_are_counted_by_exchange() -> None:
+    table = MessageTable()
+    for exchange, mandatory in ((b"x", False), (b"x", True), (b"y", False), (b"", False)):
+        table.append(Route(exchange, b"k", mandatory), b"\0\0", b"body")
+    world = World(pairs=True)
+    request: Any = SimpleNamespace(table=table, first=0, last=4, confirm=True, session=SESSION)
+    world.counts.opened("/")
+    shares = world.counts.routed(request, [Selection(table, 3, 4)], 0, 1)
+    pairs = world.nodes.pairs
+    assert pairs is not None
+    found = {name: row for (_, (_, name)), row in pairs.publishes.rows.items()}
+    assert found == {"x": [2, 0, 1, 1], "y": [1, 0, 0, 1], "": [1, 0, 0, 0]}
+    assert [share.open for share in shares] == [2, 1, 1]
+    world.counts.delivered(9, SESSION, False, run(3))
+    ((_, row),) = pairs.deliveries.rows.items()
+    assert row is world.channel.rows[9, "q9"] and row[DELIVER] == 3
+    world.counts.channel_closed(SESSION)
+    assert not pairs.publishes.rows and not pairs.deliveries.rows and not pairs.channels
+
+
+def test_without_detailed_rates_no_pair_is_counted(world: World) -> None:
+    table = MessageTable()
+    table.append(Route(b"x", b"k", False), b"\0\0", b"body")
+    request: Any = SimpleNamespace(table=table, first=0, last=1, confirm=True, session=SESSION)
+    assert world.counts.routed(request, [], 0, 0) == [] and world.nodes.pairs is None

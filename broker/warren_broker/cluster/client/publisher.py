@@ -20,6 +20,7 @@ from warren_broker.cluster.client.routed_runs import PublishedRun, QueuePart, Ru
 from warren_broker.cluster.client.uplink import OnReply
 from warren_broker.cluster.turn_shares import Share, TurnShares
 from warren_broker.counting.message_stats import PUBLISH_IN, PUBLISH_OUT
+from warren_broker.counting.pair_counts import ChannelKey, PairCounts
 from warren_machines.metadata.exchange_types import DELAYED_MESSAGE
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.commands import Refused
@@ -150,8 +151,9 @@ class Publisher:
         """
         touched: list[GroupClient] = []
         for number in sorted(range(len(parts)), key=lambda number: not parts[number].kept):
-            self._send_part(vhost, parts, number, run, touched)
-            if steps.take(PART_STEPS + parts[number].stored.size_bytes() // STEP_BYTES):
+            looked = self._send_part(vhost, parts, number, run, touched)
+            size = parts[number].stored.size_bytes()
+            if steps.take(PART_STEPS + looked + size // STEP_BYTES):
                 yield
         return touched
 
@@ -162,8 +164,12 @@ class Publisher:
         number: int,
         run: PublishedRun,
         touched: list[GroupClient],
-    ) -> None:
-        """Submit messages to their queue; add its uplink to those that are touched."""
+    ) -> int:
+        """Submit messages to their queue; add its uplink to those that are touched.
+
+        returns  how many routes were looked at to count them
+        """
+        looked = 0
         name, selection, stored, kept = part = parts[number]
         tell = partial(run.confirmed, number, part) if run.confirms else None
         definitions = self._queues.definitions
@@ -174,16 +180,19 @@ class Publisher:
             if tell is not None:
                 gone = not there and not name.startswith(REPLY_PREFIX)
                 tell(not (gone and run.strict), None)
-            return
+            return looked
         if self._queues.absent(queue):
             # As in RabbitMQ: the queue's process is unreachable, so the message is nacked.
             if tell is not None:
                 tell(False, None)
-            return
+            return looked
         client = self._queues.client(queue)
         touched.append(client)
         if run.counted and not kept:
-            self._queues.cluster.queue_counts.published(queue.group, len(selection))
+            counts = self._queues.cluster.queue_counts
+            counts.published(queue.group, len(selection))
+            if counts.pairs is not None:
+                looked = count_routes(counts.pairs, vhost, queue.group, selection, run.channel)
         if kept and self.delays(queue):
             table = lasting(selection)  # BCC is looked at when they are due
             block = block_for(queue.config, [Selection(table, 0, table.count)])
@@ -200,6 +209,7 @@ class Publisher:
             client.with_block(ENQUEUE, own.of(stored), _confirmer(tell, own, run.strict))
         else:
             client.publish(stored, stored.size_bytes(), _confirmer(tell, None, run.strict))
+        return looked
 
     def _relay(
         self,
@@ -293,6 +303,28 @@ def by_exchange(
         groups[route_id] = numbers.setdefault(exchange, len(numbers))
     came = count_groups([Selection(table, first, last)], groups, len(numbers))
     return list(zip(numbers, came, count_groups(went, groups, len(numbers)), strict=True))
+
+
+def count_routes(
+    pairs: PairCounts, vhost: str, group: int, some: Selection, channel: ChannelKey | None
+) -> int:
+    """Count a queue's messages by the exchanges to which they were published.
+
+    channel  that has published them
+    returns  how many routes were looked at
+    """
+    table, entries = some.table, some.table.routes.entries
+    ids = distinct_routes(table, some.first, some.last)
+    one = entries[ids[0]].exchange
+    if all(entries[route_id].exchange == one for route_id in ids):
+        came = [(one, 0, len(some))]
+    else:
+        came = by_exchange(table, some.first, some.last, [some])
+    for name, _, given in came:
+        if given:
+            exchange = vhost, name.decode("utf-8", "surrogateescape")
+            pairs.routed(exchange, group, channel, given)
+    return len(ids)
 
 
 class _OwnBlock:

@@ -11,6 +11,7 @@ from warren_broker.cluster.client.direct_replies import DirectReplies
 from warren_broker.cluster.client.queue_client import GroupClient
 from warren_broker.cluster.client.relayed import Names
 from warren_broker.cluster.definitions import Definitions
+from warren_broker.counting.pair_counts import ChannelKey
 from warren_machines.routing.matcher import ON_CONTENT, RoutedMessage
 from warren_machines.steps import Steps, Work
 from warren_wire.amqp091 import properties
@@ -46,10 +47,12 @@ class PublishedRun:
               is as if they had never been routed to it
     at_once   all queues are sent theirs in the turn of `routed`, where a fault is contained
     names     of the messages of a relay; empty: it is none's. A store does not look at them
+    channel   of AMQP 0.9.1 that has published it
     """
 
     confirms = counted = strict = at_once = False
     names: Names = MappingProxyType({})
+    channel: ChannelKey | None = None
 
     def guarded(self, call: Callable[[], object]) -> None:
         """Choose and send what goes at once, perhaps in a later turn than it was published in."""
