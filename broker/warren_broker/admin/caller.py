@@ -15,6 +15,7 @@ from warren_broker.access.token_rights import HeldRights
 from warren_broker.broker.broker import Broker
 from warren_broker.cluster.client.queues import to_refusal
 from warren_broker.cluster.client.reads import ReadFailed
+from warren_broker.cluster.turns import T, Work
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.metadata.state import MetadataState, Scope
@@ -111,6 +112,18 @@ class Asker:
         if held <= most or (parts_only and not self.in_parts):
             return Listed(found)
         return errors.InvalidArgument(f"{held} {what} in one answer, {most} fit; ask for {less}")
+
+    def divide(self, work: Work[T], then: Callable[[T], None], answer: Answer) -> None:
+        """Do work in turns, which all requests of the node share; then call `then`.
+
+        answer  called with a refusal that the work raises in a later turn
+        """
+
+        def failed(fault: Exception) -> None:
+            raise fault
+
+        shares = self.broker.publishing.shares
+        shares.divide(work, self.guard(then), self.guard(answer), self.guard(failed))
 
     def then(self, answer: Answer, result: Callable[[Any], Any]) -> Callable[..., None]:
         """Return a callback that answers a Refusal as it is, and what `result` makes of a reply.

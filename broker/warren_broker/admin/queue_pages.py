@@ -8,7 +8,7 @@ from typing import Any, Final
 from warren_broker.admin.caller import Answer, Asker
 from warren_broker.admin.queues import count_queues, info_of
 from warren_broker.cluster.queue_numbers import Column
-from warren_broker.cluster.turns import Work, filtered, in_turns
+from warren_broker.cluster.turns import Work, filtered
 from warren_machines.metadata.records import QueueRecord
 from warren_wire.admin.queue_pages import DEFINED, PageQueuesRequest, QueuesPage
 from warren_wire.name_patterns import NameMatcher, Pattern
@@ -38,8 +38,7 @@ def _page(asker: Asker, request: PageQueuesRequest, answer: Answer) -> None:
             told([info_of(asker, queue, None) for queue in page], [])
 
     def begin(column: Column) -> None:
-        work = _found(asker, request, column)
-        in_turns(asker.broker.cluster.loop.call_later, work, asker.guard(found))
+        asker.divide(_found(asker, request, column), found, answer)
 
     counted = request.having or request.sort
     if not counted or counted in DEFINED:

@@ -15,7 +15,7 @@ from warren_broker.broker.declaring import Declared, declare_and_count
 from warren_broker.cluster.client.direct_replies import node_of
 from warren_broker.cluster.client.reads import ReadFailed
 from warren_broker.cluster.messages import NumbersOfQueue, SinksAre
-from warren_broker.cluster.turns import filtered, in_turns
+from warren_broker.cluster.turns import filtered
 from warren_machines.metadata import commands as metadata
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.metadata.view import MetadataView
@@ -222,7 +222,7 @@ def _list_queues(asker: Asker, request: requests.ListQueuesRequest, answer: Answ
     # A permission's pattern takes steps in proportion to the name, too.
     looks = 1 if every else 2
     work = filtered(queues, is_listed, lambda queue: looks * matcher.cost(queue.name), most)
-    in_turns(asker.broker.cluster.loop.call_later, work, asker.guard(listed))
+    asker.divide(work, listed, answer)
 
 
 def _too_many() -> errors.InvalidArgument:

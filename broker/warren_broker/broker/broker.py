@@ -164,6 +164,7 @@ class Broker:
             self.placement,
             self.leader_transfer,
             self.mirror_follower,
+            self.publishing.shares,
             nodes,
             QueueRecovery(
                 self.cluster,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from warren_broker.cluster.turns import Work as DividedWork
 from warren_machines.steps import Steps, T, Work
 from warren_raft.runtime.loop import Loop
 from warren_wire.errors import Refusal
@@ -25,6 +26,10 @@ than a millisecond."""
 ROUND_STEPS: Final = 8_000
 """Steps per turn for all that wait, together: a message of another client is confirmed after a few
 turns, of which each is longer by that."""
+
+
+WORK_STEPS: Final = 128
+"""Steps of a request's work (`cluster.turns`), of some nanoseconds, that count as one here."""
 
 
 class _Item(NamedTuple):
@@ -79,8 +84,7 @@ class Share:
             self._waiting.append(item)
             return
         if self._turn != self._shares.turn:
-            self._turn = self._shares.turn
-            self.steps.limit = self.steps.taken + SHARE_STEPS
+            self.begin(SHARE_STEPS)
         tell = _continued(item)
         if tell is not None:
             tell()
@@ -88,6 +92,11 @@ class Share:
             self.busy = True
             self._waiting.append(item)
             self._shares.wait(self)
+
+    def begin(self, steps: int) -> None:
+        """Let it take so many steps at once in this turn."""
+        self._turn = self._shares.turn
+        self.steps.limit = self.steps.taken + steps
 
     def run_alone(self, call: Callable[[], None]) -> None:
         """Call what counts no steps and may take long: once in a turn for all that wait."""
@@ -142,6 +151,21 @@ class Share:
         self._shares.closed(self._client)
 
 
+def _counted(work: DividedWork[T], steps: Steps) -> Work[T]:
+    """Do a request's work while there are steps; one piece of it at least is not interrupted."""
+    owed = 0
+    while True:
+        if steps.left <= 0:
+            yield
+        try:
+            owed += next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        steps.take(owed // WORK_STEPS)
+        owed %= WORK_STEPS
+
+
 def _nothing(result: object) -> None:
     pass
 
@@ -172,6 +196,7 @@ class TurnShares:
         self._clients: dict[Hashable, Share] = {}
         self._kept: dict[Hashable, Share] = {}
         self._kept_turn = -1
+        self._begun = (-1, 0)  # of requests: a turn, and the steps that they may begin with in it
 
     @property
     def turn(self) -> int:
@@ -201,6 +226,31 @@ class TurnShares:
         if share is None:
             share = self._kept[key] = Share(self, None, None, None)
         return share
+
+    def divide(
+        self,
+        work: DividedWork[T],
+        done: Callable[[T], None],
+        refused: Callable[[Refusal], None],
+        on_fault: Callable[[Exception], None] | None = None,
+    ) -> None:
+        """Do the work of one request: at once what is little, else it has its place in the circle.
+
+        Its client chooses how many requests there are. So those of one turn may take ROUND_STEPS at
+        once together, and each of them SHARE_STEPS; in the circle each has its slice of the round,
+        and a small one ends soon, however large the others are.
+
+        on_fault  called with what the work raises in a later turn
+        """
+        turn, left = self._begun
+        if turn != self._loop.turn:
+            left = ROUND_STEPS
+        share = Share(self, None, on_fault, None)
+        share.begin(max(0, min(SHARE_STEPS, left)))
+        try:
+            share.run(_counted(work, share.steps), done, refused)
+        finally:
+            self._begun = self._loop.turn, left - share.steps.taken
 
     def wait(self, share: Share) -> None:
         """Put a share with waiting work into the circle."""

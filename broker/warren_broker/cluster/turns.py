@@ -1,7 +1,8 @@
 """Work over many items, divided among turns of an event loop.
 
 What one request may have done in one turn is bounded in steps, not in items: how much an item costs
-depends on what a client has chosen, such as a pattern.
+depends on what a client has chosen, such as a pattern. `TurnShares.divide` does such work for the
+requests of a node, `Turns` for those of a process of its own.
 """
 
 from __future__ import annotations
@@ -55,20 +56,3 @@ class Turns(Generic[R]):
                 self.result = ended.value
                 return True
         return False
-
-
-def in_turns(
-    call_later: Callable[[int, Callable[[], None]], object],
-    work: Work[R],
-    then: Callable[[R], None],
-) -> None:
-    """Do some work, in this turn if it is little; then call `then` with its result."""
-    turns = Turns(work)
-
-    def turn() -> None:
-        if turns.turn():
-            then(turns.result)
-        else:
-            call_later(0, turn)
-
-    turn()

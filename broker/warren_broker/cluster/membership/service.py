@@ -30,7 +30,8 @@ from warren_broker.cluster.membership.recovering import QueueRecovery
 from warren_broker.cluster.membership.requested_transfers import LeaderTransfer
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, members_of
 from warren_broker.cluster.messages import GroupFacts
-from warren_broker.cluster.turns import filtered, in_turns
+from warren_broker.cluster.turn_shares import TurnShares
+from warren_broker.cluster.turns import filtered
 from warren_machines.metadata import commands
 from warren_machines.metadata.records import QueueRecord
 from warren_raft.core.quorum import majority
@@ -58,6 +59,7 @@ class MemberService:
     _placement: Placement
     _leader_transfer: LeaderTransfer
     _mirrors: MirrorFollower
+    _shares: TurnShares
     nodes: NodeService
     recovery: QueueRecovery
 
@@ -267,7 +269,8 @@ class MemberService:
         if strategy not in ("all", "even"):
             raise errors.InvalidArgument(f"strategy {strategy!r} is unknown; give 'all' or 'even'")
         self.nodes.check_fit(node)
-        self._matching(vhost_pattern, queue_pattern, partial(self._grow, node, strategy, done))
+        then = partial(self._grow, node, strategy, done)
+        self._matching(vhost_pattern, queue_pattern, then, done)
 
     def _grow(
         self,
@@ -347,9 +350,15 @@ class MemberService:
         ask()
 
     def _matching(
-        self, vhost_pattern: str, queue_pattern: str, then: Callable[[list[QueueRecord]], None]
+        self,
+        vhost_pattern: str,
+        queue_pattern: str,
+        then: Callable[[list[QueueRecord]], None],
+        done: errors.Answer[Any],
     ) -> None:
         """Call `then` with the quorum queues with vhosts and names that contain the patterns.
+
+        done    of the request, which is refused in a later turn
 
         raises  InvalidArgument
         """
@@ -359,7 +368,7 @@ class MemberService:
             lambda queue: None not in (vhosts.first(queue.vhost), names.first(queue.name)),
             lambda queue: vhosts.cost(queue.vhost) + names.cost(queue.name),
         )
-        in_turns(self._cluster.loop.call_later, work, then)
+        self._shares.divide(work, then, done)
 
     def _quorum_queues(self) -> Iterator[QueueRecord]:
         return (queue for queue in self._definitions.state.queues() if queue.replicated)
@@ -406,7 +415,7 @@ class MemberService:
                 f"{self._leader_transfer.count} leaderships are being handed over already; try "
                 "again when they have arrived"
             )
-        self._matching(vhost_pattern, queue_pattern, partial(self._rebalance, done))
+        self._matching(vhost_pattern, queue_pattern, partial(self._rebalance, done), done)
 
     def _rebalance(
         self, done: errors.Answer[values.Rebalanced], matching: Sequence[QueueRecord]
