@@ -8,8 +8,6 @@ import msgspec
 
 from warren_wire.undecodable import UNDECODABLE
 
-JOB_HEADER: Final = "x-warren-job"
-"""Header of what a job that can be undone has published: `job_name`."""
 PLACE_BITS: Final = 20
 """Of a message's number, those of its ordinal; a block has fewer messages."""
 HOUR_MS: Final = 3_600_000
@@ -26,7 +24,6 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     reason      of its latest death; origin: the queue in which it died
     hour        of that death, as `hour_of` shows it; of one that did not die: when it was published
     header      NAME=TEXT: a header, and what it is as a text
-    job         it was brought by this job (`job_name`)
     index, ordinal  its place in the queue's log; index 0: any
     """
 
@@ -39,9 +36,16 @@ class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
     origin: str = ""
     hour: str = ""
     header: str = ""
-    job: str = ""
     index: int = 0
     ordinal: int = 0
+
+
+class Recalls(msgspec.Struct, frozen=True):
+    """What a job that is undone has brought, by names of `origin`; it goes back to that group."""
+
+    group: int
+    job: int
+    origin: int
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,8 +56,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     aim       "origin": to the queue in which each message died; else to the exchange
     exchange, routing_key  of what it publishes; routing_key None: each message's own
     rate      messages per second at most; 0: no limit
-    stamped   what it publishes has JOB_HEADER
     headers   that are set, or with None removed; body: instead of the message's
+    recalls   of a recall: it takes what this job has brought, and nothing else
     """
 
     wanted: Wanted = Wanted()
@@ -64,9 +68,9 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     exchange: str = ""
     routing_key: str | None = None
     rate: int = 0
-    stamped: bool = False
     headers: dict[str, Any] = {}
     body: bytes | None = None
+    recalls: Recalls | None = None
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(JobSpec)
@@ -91,11 +95,11 @@ def shown_spec(data: bytes) -> bytes:
     return data if spec.body is None else encode_spec(msgspec.structs.replace(spec, body=None))
 
 
-def job_name(group: int, number: int) -> str:
-    """Return the name of a job in its cluster; group: of the queue that it takes from."""
-    return f"{group}.{number}"
-
-
 def place_number(index: int, ordinal: int) -> int:
     """Return the number of a message: numbers ascend as the places in the log do."""
     return index << PLACE_BITS | ordinal
+
+
+def place_of(number: int) -> tuple[int, int]:
+    """Invert `place_number`."""
+    return number >> PLACE_BITS, number & ((1 << PLACE_BITS) - 1)

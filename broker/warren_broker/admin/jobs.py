@@ -86,7 +86,6 @@ def _spec(asker: Asker, request: m.BeginJobRequest) -> JobSpec:
         request.to_exchange,
         key,
         request.rate,
-        request.undo_ms > 0,
         request.headers,
         None if request.body is None else request.body.encode("utf-8", "surrogatepass"),
     )
@@ -170,6 +169,8 @@ def _info(queue: QueueRecord, stat: JobStat) -> m.JobInfo:
         ended_at=stat.ended_ms,
         undo_until=stat.kept_ms,
         targets=stat.targets,
+        back=stat.back,
+        consumed=stat.consumed,
         user=spec.user,
     )
 

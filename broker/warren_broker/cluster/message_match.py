@@ -13,7 +13,7 @@ from warren_wire.amqp091.fields import Field
 from warren_wire.arguments import plain
 from warren_wire.block.block import Block
 from warren_wire.errors import InvalidArgument
-from warren_wire.job_spec import JOB_HEADER, Wanted
+from warren_wire.job_spec import Wanted
 from warren_wire.kernel import readable
 from warren_wire.sql_filter import FilterRefused
 
@@ -81,7 +81,7 @@ class MessageMatch:
         self._contains = wanted.contains.encode("utf-8", "surrogatepass")
         self._header, _, self._value = wanted.header.partition("=")
         self._past = bool(wanted.reason or wanted.origin or wanted.hour)
-        self._headers = bool(self._past or self._header or wanted.job)
+        self._headers = bool(self._past or self._header)
 
     @property
     def asks_time(self) -> bool:
@@ -112,8 +112,6 @@ class MessageMatch:
 
     def _told(self, headers: dict[str, Any], born_ms: int) -> bool:
         wanted = self._wanted
-        if wanted.job and headers.get(JOB_HEADER) != wanted.job:
-            return False
         if self._header and header_text(headers.get(self._header)) != self._value:
             return False
         if not self._past:

@@ -17,7 +17,7 @@ from warren_machines.queue.claims.decision_commands import (
 )
 from warren_machines.queue.delayed.delay_commands import EndDelay, EnqueueDelayed
 from warren_machines.queue.filters.filter_commands import Judge, NotYet
-from warren_machines.queue.jobs.job_commands import AnyJobCommand, JobIs
+from warren_machines.queue.jobs.job_commands import AnyJobCommand, AnyJobReply
 from warren_machines.queue.relays.relay_commands import AnyRelayed
 from warren_wire.queue_values.command_base import QueueCommand, Reply
 from warren_wire.queue_values.config import QueueConfig
@@ -655,8 +655,8 @@ class SinkForgotten(Reply, frozen=True, array_like=True, tag="sink_forgotten"):
 
 
 _AnyClaim: TypeAlias = ReaderReply | ClaimReply | EmptyClaim | AnyDecided
-_AnyCount: TypeAlias = Count | StatReply | SinkForgotten
-AnyReply: TypeAlias = Done | Refused | GetReply | _AnyCount | _AnyClaim | Resumed | NotYet | JobIs
+_AnyCount: TypeAlias = Count | StatReply | SinkForgotten | AnyJobReply
+AnyReply: TypeAlias = Done | Refused | GetReply | _AnyCount | _AnyClaim | Resumed | NotYet
 
 
 class SubmissionReply(msgspec.Struct, frozen=True, array_like=True):

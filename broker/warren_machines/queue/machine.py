@@ -43,7 +43,7 @@ from warren_machines.queue.effects import (
 from warren_machines.queue.filters import filtered_service
 from warren_machines.queue.filters.filter_commands import Judge
 from warren_machines.queue.jobs import jobs
-from warren_machines.queue.jobs.job_commands import BeginJob, SteerJob, StepJob
+from warren_machines.queue.jobs.job_commands import BeginJob, RecallJob, SteerJob, StepJob
 from warren_machines.queue.letters import dead_letter
 from warren_machines.queue.ready import limits, service_order
 from warren_machines.queue.relays import relay_release, relays
@@ -139,6 +139,7 @@ HANDLERS: Final[Mapping[type, Handler]] = {
     BeginJob: jobs.begin,
     StepJob: jobs.step,
     SteerJob: jobs.steer,
+    RecallJob: jobs.recall,
 }
 """A change of what one does is a new version (`warren_raft.versions`). The old behaviour stays, and
 is chosen by `QueueContext.version`: all members apply a log by the version under which it was

@@ -45,6 +45,9 @@ class JobInfo(msgspec.Struct, frozen=True):
     undo_until  until when it can be undone; 0: it cannot, or has not ended
     targets     queues that got some of its messages
     user        that has begun it
+    back        brought back by an undo; of a copy: removed from the targets
+    consumed    of a job that is undone: done, and not brought back, because no target had them any
+                more
     """
 
     vhost: str
@@ -67,6 +70,8 @@ class JobInfo(msgspec.Struct, frozen=True):
     undo_until: Number
     targets: tuple[str, ...]
     user: str
+    back: Number
+    consumed: Number
 
 
 class ListJobsRequest(AdminRequest[list[JobInfo]], frozen=True):
@@ -145,9 +150,9 @@ class SteerJobRequest(QueueRequest[JobInfo], frozen=True):
     """Pause, resume, cancel, undo or forget a job. Answer: JobInfo, as it is then; 404, 409.
 
     A cancelled job gives back what it holds; what it has done stays done, and can be undone. An
-    undo brings all of its messages back to its queue, and removes what its targets still have of
-    them ready; a consumer that has taken one there keeps it. Forgotten, a job that has ended is not
-    shown any more, and cannot be undone.
+    undo removes what its targets still have ready of its messages, as jobs there with the action
+    recall, and brings these back, each once; those that were consumed there are counted. Forgotten,
+    a job that has ended is not shown any more, and cannot be undone.
 
     job  its number
     """

@@ -20,6 +20,7 @@ from warren_wire.admin.letters import GroupLettersRequest, LetterGroup
 from warren_wire.admin.requests import summary_of, texts_of
 
 _TEXTS = texts_of(BeginJobRequest) | texts_of(GroupLettersRequest)
+_STEERED = texts_of(Steer)
 _ASK_AGAIN_S = 0.3
 _ENDED = ("cancelled", "done", "undone")
 jobs = RequestGroup(
@@ -108,10 +109,33 @@ def start(
             body=sys.stdin.read() if body == "-" else body,
             **selection,
         )
-        while wait and job.state not in _ENDED:
-            time.sleep(_ASK_AGAIN_S)
-            job = admin.jobs.get(queue, job.job)
+        if wait:
+            job = _ended(admin, job)
     output.one(job, json, _say)
+
+
+@jobs.command(help="Undo a job: bring back what its targets still have of it.")
+def undo(
+    queue: Queue,
+    job: Annotated[int, typer.Argument(help=_STEERED["job"])],
+    wait: Annotated[bool, typer.Option("--wait", help="wait until it is undone")] = False,
+    uri: Uri = None,
+    json: Json = False,
+) -> None:
+    """Undo a job."""
+    with connect(uri) as connection:
+        admin = Admin(connection)
+        undone = admin.jobs.steer(queue, job, "undo")
+        if wait:
+            undone = _ended(admin, undone)
+    output.one(undone, json, _say)
+
+
+def _ended(admin: Admin, job: JobInfo) -> JobInfo:
+    while job.state not in _ENDED:
+        time.sleep(_ASK_AGAIN_S)
+        job = admin.jobs.get(job.queue, job.job)
+    return job
 
 
 def _counted(admin: Admin, queue: str, selection: dict[str, Any]) -> int:
@@ -140,6 +164,10 @@ def _headers(given: list[str] | tuple[str, ...]) -> dict[str, str | None]:
 
 def _say(job: JobInfo) -> None:
     text = f"job {job.job} of queue {job.queue} is {job.state}: {job.done:,} done"
+    if job.state == "undone":
+        text += f", {job.back:,} of them brought back"
+    if job.consumed:
+        text += f", {job.consumed:,} were consumed at the target and not brought back"
     if job.left:
         text += f", {job.left:,} left where they are"
     if job.why:
@@ -148,7 +176,7 @@ def _say(job: JobInfo) -> None:
 
 
 jobs.lists("list", ListJobsRequest, options=("queue",))
-for _action in ("pause", "resume", "cancel", "undo", "forget"):
+for _action in ("pause", "resume", "cancel", "forget"):
     jobs.does(
         _action,
         Steer,

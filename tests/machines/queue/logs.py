@@ -18,7 +18,7 @@ from warren_machines.queue.claims.decision_commands import (
 from warren_machines.queue.commands import ForgetSink, Modify
 from warren_machines.queue.delayed import delay_commands
 from warren_machines.queue.filters.filter_commands import Judge, Judged
-from warren_machines.queue.jobs.job_commands import BeginJob, SteerJob, StepJob
+from warren_machines.queue.jobs.job_commands import BeginJob, RecallJob, SteerJob, StepJob
 from warren_machines.queue.relays.relay_commands import EnqueueRelayed, ReleaseRelay
 from warren_machines.queue.sinks.sink_state import SinkRun
 from warren_wire.block.block import Block
@@ -215,12 +215,13 @@ def job_commands(random: Random, queue: Queue) -> tuple[tuple[int, Callable[[], 
     number, step = (job.number, job.step) if job else (1, 0)
     ready = sorted({index for index, *_ in queue.state.order if index < number})
     held = [run[0] for run in job.held] if job else []
+    kept = [row[1] for row in queue.state.jobs.kept_rows(job)] if job else []
     return (
         (
             2,
             lambda: BeginJob(
                 random.choice(("", "", "a")),
-                random.choice(("move", "move", "copy", "drop")),
+                random.choice(("move", "move", "copy", "drop", "recall")),
                 9,
                 random.choice((0, 60, 60)),
                 b"",
@@ -237,7 +238,17 @@ def job_commands(random: Random, queue: Queue) -> tuple[tuple[int, Callable[[], 
                 (random.randint(0, 60), 0),
                 3,
                 finished=random.random() < 0.2,
-                targets=(random.choice("tu"),),
+                targets=(random.choice(((5, "t"), (6, "u"))),),
+                over=random.choice(((), (), ((5, False),), ((6, random.random() < 0.2),))),
+            ),
+        ),
+        (
+            2,
+            lambda: RecallJob(
+                number,
+                random.choice((5, 5, 6, 7)),
+                some_runs(random, sorted(set(kept))),
+                random.randint(0, 20),
             ),
         ),
         (

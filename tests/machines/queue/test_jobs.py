@@ -10,7 +10,14 @@ from tests.machines.queue.world import Queue, block, check
 from warren_machines.queue import commands as c
 from warren_machines.queue.effects import Expired, JobsDue
 from warren_machines.queue.jobs import jobs
-from warren_machines.queue.jobs.job_commands import BeginJob, JobStat, SteerJob, StepJob
+from warren_machines.queue.jobs.job_commands import (
+    BeginJob,
+    JobStat,
+    Recalled,
+    RecallJob,
+    SteerJob,
+    StepJob,
+)
 
 UNDO_MS = 60_000
 
@@ -48,8 +55,14 @@ def test_what_a_job_takes_leaves_when_it_is_confirmed() -> None:
     assert queue.ready() == [(first, 0), (first, 3), (second, 1), (second, 2)]
     assert (stat(queue, job).held, stat(queue, job).matched, stat(queue, job).looked) == (3, 3, 7)
     assert queue.stat().messages_in_jobs == 3
-    step(queue, job, settled=((first, 1, 2),), targets=("t",))
-    step(queue, job, settled=((second, 0, 0), (first, 1, 2)), finished=True, targets=("t", "u"))
+    step(queue, job, settled=((first, 1, 2),), targets=((5, "t"),))
+    step(
+        queue,
+        job,
+        settled=((second, 0, 0), (first, 1, 2)),
+        finished=True,
+        targets=((5, "t"), (6, "u")),
+    )
     done = stat(queue, job)
     assert (done.state, done.done, done.held, done.kept) == ("done", 3, 0, 3)
     assert done.targets == ("t", "u") and done.kept_ms == queue.now + UNDO_MS
@@ -103,6 +116,83 @@ def test_a_dropped_message_comes_back_by_an_undo() -> None:
     assert steer(queue, job, "undo").job.state == "undone"
     queue.tick(UNDO_MS)
     assert queue.stat().messages_ready == 5
+
+
+def moved(queue: Queue, index: int, count: int, way: Any = "move", *more: Any) -> int:
+    """A job that has moved the first messages of an entry to queue t, and to more."""
+    job = begun(queue, way)
+    step(queue, job, take=((index, 0, count - 1),), looked=count)
+    to = ((5, "t"), *more)
+    step(queue, job, settled=((index, 0, count - 1),), finished=True, targets=to)
+    return job
+
+
+def recalled(queue: Queue, job: int, *places: Any, target: int = 5, removed: int = 0) -> bool:
+    """Whether a target's recall is accepted, which is asked twice: the second changes nothing."""
+    command = RecallJob(job, target, places, removed)
+    reply: Recalled = queue.do(command)
+    before = stat(queue, job), queue.ready()
+    assert queue.do(command) == reply and (stat(queue, job), queue.ready()) == before
+    return reply.accepted
+
+
+def test_an_undo_brings_back_what_a_target_removed() -> None:
+    queue = Queue()
+    index = queue.put(6)
+    job = moved(queue, index, 6)
+    assert not recalled(queue, job, (index, 0, 5), removed=6) and not queue.ready()
+    steer(queue, job, "undo")
+    step(queue, job, finished=True)
+    assert stat(queue, job).state == "undoing"  # its target has not said that it is over
+    assert recalled(queue, job, (index, 1, 2), removed=2)
+    assert recalled(queue, job, (index, 4, 4), (index, 1, 1), (99, 0, 3), removed=3)
+    assert queue.ready() == [(index, 1), (index, 2), (index, 4)]
+    assert (stat(queue, job).back, stat(queue, job).kept, stat(queue, job).consumed) == (3, 3, 0)
+    step(queue, job, over=((5, False),), finished=True)
+    done = stat(queue, job)
+    assert (done.state, done.done, done.back, done.consumed, done.kept) == ("undone", 6, 3, 3, 0)
+    assert not recalled(queue, job, (index, 0, 0), removed=4)  # of a leader replaced long ago
+    assert queue.ready() == [(index, 1), (index, 2), (index, 4)]
+    queue.do(c.Purge())
+    assert not list(queue.machine.live_indexes(queue.state))
+
+
+def test_one_of_several_targets_that_had_it_is_enough() -> None:
+    queue = Queue()
+    index = queue.put(4)
+    job = moved(queue, index, 4, "move", (6, "u"))
+    steer(queue, job, "undo")
+    assert recalled(queue, job, (index, 0, 1), removed=2)
+    assert recalled(queue, job, (index, 1, 2), target=6, removed=2)
+    step(queue, job, over=((6, False),), finished=True)
+    assert stat(queue, job).state == "undoing"
+    step(queue, job, over=((5, False),), finished=True)
+    assert (stat(queue, job).back, stat(queue, job).consumed) == (3, 1)
+
+
+def test_what_went_to_a_deleted_queue_comes_back() -> None:
+    queue = Queue()
+    index = queue.put(3)
+    job = moved(queue, index, 3)
+    steer(queue, job, "undo")
+    assert recalled(queue, job, (index, 1, 1), removed=1)
+    step(queue, job, over=((5, True),), finished=True)
+    done = stat(queue, job)
+    assert (done.state, done.back, done.consumed) == ("undone", 3, 0)
+    assert sorted(queue.ready()) == [(index, 0), (index, 1), (index, 2)]
+
+
+def test_the_copies_that_an_undo_removed_are_counted() -> None:
+    queue = Queue()
+    index = queue.put(3)
+    job = moved(queue, index, 3, "copy")
+    steer(queue, job, "undo")
+    assert recalled(queue, job, (index, 0, 0), removed=1)
+    assert recalled(queue, job, (index, 2, 2), removed=2)
+    assert recalled(queue, job, (index, 2, 2), removed=1)
+    step(queue, job, over=((5, False),), finished=True)
+    assert (stat(queue, job).back, stat(queue, job).consumed) == (2, 1)
+    assert len(queue.ready()) == 3
 
 
 def test_an_undo_is_refused_after_its_time() -> None:

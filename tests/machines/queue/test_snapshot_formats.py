@@ -18,7 +18,7 @@ from warren_machines.queue.claims.decision_commands import (
 from warren_machines.queue.commands import Modify
 from warren_machines.queue.delayed import delayed_retry
 from warren_machines.queue.filters.filter_commands import Judge, Judged, NotYet
-from warren_machines.queue.jobs.job_commands import BeginJob, SteerJob, StepJob
+from warren_machines.queue.jobs.job_commands import BeginJob, RecallJob, SteerJob, StepJob
 from warren_machines.queue.relays.relay_commands import EnqueueRelayed
 from warren_machines.queue.whole_queue import counts
 from warren_wire.queue_values.describe_command import DescribeClaim, ReadBy
@@ -245,12 +245,12 @@ def a_queue_with_a_claim_ahead() -> Queue:
 
 
 def a_queue_with_jobs() -> Queue:
-    """Of one that moves, one that keeps what it has dropped, and one that was undone."""
+    """Of one that moves, one that keeps what it has dropped, one undone, and one being undone."""
     queue = a_queue()
-    index = queue.put(9)
+    index, moved = queue.put(9), queue.put(5)
     numbers = [queue.do(BeginJob(w, w, 71, 9000, b"x")).job.number for w in ("move", "drop")]
     queue.do(StepJob(numbers[0], 0, take=((index, 1, 3),), at=(index, 3), looked=4, why="full"))
-    queue.do(StepJob(numbers[0], 1, settled=((index, 2, 2),), targets=("t",)))
+    queue.do(StepJob(numbers[0], 1, settled=((index, 2, 2),), targets=((5, "t"),)))
     queue.now += 3
     queue.do(StepJob(numbers[1], 0, take=((index, 5, 6),), at=(index, 8), finished=True))
     undone = queue.do(BeginJob("", "drop", 72, 9000, b"y")).job.number
@@ -258,6 +258,14 @@ def a_queue_with_jobs() -> Queue:
     queue.do(SteerJob(undone, "undo"))
     queue.do(StepJob(undone, 1, finished=True))
     queue.do(SteerJob(numbers[0], "pause"))
+    being = queue.do(BeginJob("", "move", 73, 9000, b"z")).job.number
+    all_of = ((moved, 0, 4),)
+    queue.do(StepJob(being, 0, take=all_of, looked=5))
+    to = ((5, "t"), (6, "u"))
+    queue.do(StepJob(being, 1, settled=all_of, finished=True, targets=to))
+    queue.do(SteerJob(being, "undo"))
+    queue.do(RecallJob(being, 5, ((moved, 1, 2),), 2))
+    queue.do(StepJob(being, 2, over=((6, True),), finished=True))
     return queue
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -21,19 +20,25 @@ from warren_broker.cluster.client.dead_letters import annotate
 from warren_broker.cluster.client.forwarding import Fate, Forwarding, restored
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
-from warren_broker.cluster.client.relayed import draw_origin
 from warren_broker.cluster.client.routed_runs import QueuePart
+from warren_broker.cluster.leader.recalls import (
+    MessagePlace,
+    TargetRecalls,
+    is_deleted,
+    numbers_brought,
+    recall_command,
+    runs_of,
+)
 from warren_broker.cluster.message_match import MessageMatch, headers_of, latest_death, with_headers
 from warren_broker.cluster.survey import Answers, Survey
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue.effects import JobsDue
 from warren_machines.queue.jobs.job_commands import (
     JOBS_VERSION,
-    BeginJob,
-    JobIs,
     JobStat,
-    Runs,
+    Recalled,
     StepJob,
+    TargetGroup,
 )
 from warren_machines.queue.jobs.job_state import UNFINISHED, Job
 from warren_machines.queue.relays.relay_commands import EnqueueRelayed
@@ -44,16 +49,7 @@ from warren_raft.storage.errors import EntryDamaged
 from warren_wire import errors
 from warren_wire.amqp091 import properties
 from warren_wire.block.block import Block, BlockError, encode
-from warren_wire.job_spec import (
-    JOB_HEADER,
-    JobSpec,
-    Wanted,
-    decode_spec,
-    encode_spec,
-    job_name,
-    place_number,
-    shown_spec,
-)
+from warren_wire.job_spec import JobSpec, decode_spec, place_number, shown_spec
 from warren_wire.kernel import MessageTable, Route, readable
 from warren_wire.kernel.properties import SECTIONS
 from warren_wire.relay_names import RelayedName
@@ -70,7 +66,7 @@ JOB_TURN_MS: Final = 10
 JOB_RETRY_MS: Final = 1_000
 JOB_RETRY_MS_MAX: Final = 10_000
 POLL_MS: Final = 300
-"""Interval of questions to a queue whether it has removed what an undone job had brought."""
+"""Interval of questions to a queue whether it has given up what an undone job had brought."""
 
 _NO_MESSAGES: Final = encode([], [], (b"", b""))
 
@@ -84,11 +80,6 @@ class LedJob(NamedTuple):
 
 class _NoWay(Exception):
     """A job cannot publish now; its text says why."""
-
-
-class _MessagePlace(NamedTuple):
-    entry: int
-    ordinal: int
 
 
 @dataclass(eq=False, repr=False)
@@ -139,11 +130,12 @@ class JobRunner:
         self._retry_ms = JOB_RETRY_MS
         self._seen = ""
         self._next_ms = 0
-        self._removed: set[str] = set()
+        self._asked = False
         job = self._job()
         assert job is not None, number
         self.spec: JobSpec = decode_spec(job.given.spec)
         self._match = MessageMatch(self.spec.wanted)
+        self._recalls = TargetRecalls(owner.queues, group, number, self.spec.user)
 
     # ------------------------------------------------------------ what is next
 
@@ -180,7 +172,7 @@ class JobRunner:
             return
         if job.step > self._proposed:
             self._proposed = -1
-        if self._proposed >= 0 or self._attempt is not None or self._fences > 0:
+        if self._proposed >= 0 or self._attempt is not None or self._fences > 0 or self._asked:
             return
         steered, self._seen = job.state != self._seen, job.state
         if self._timer is not None and not steered:
@@ -189,7 +181,8 @@ class JobRunner:
             self._timer.cancel()
             self._timer = None
         states = {"undoing": self._undo, "returning": self._give_back}
-        step = states.get(job.state, self._publish if job.held else self._look)
+        passes_on = self._publish if self.spec.recalls is None else self._bring_back
+        step = states.get(job.state, passes_on if job.held else self._look)
         if step == self._look and job.state != "running":
             return
         try:
@@ -263,6 +256,11 @@ class JobRunner:
             if index >= job.number or self._is_past(index):
                 break
             first = found.at[1] + 1 if index == begin else 0
+            if self.spec.recalls is not None:
+                self._look_for_recalled(found, index)
+                if found.messages >= most or clock.monotonic_ms() >= until:
+                    return
+                continue
             block, born_ms = self.block(index), self._born_ms(index)
             for ordinal in range(first, block.count if block is not None else 0):
                 assert block is not None
@@ -328,7 +326,7 @@ class JobRunner:
     def _publish(self, job: Job) -> None:
         """Publish what the job holds, or give back what does not exist any more."""
         places = [
-            _MessagePlace(index, ordinal)
+            MessagePlace(index, ordinal)
             for index, first, last, _, _ in job.held
             for ordinal in range(first, last + 1)
         ]
@@ -372,8 +370,10 @@ class JobRunner:
     def _refused_all(self, job: Job, why: str) -> None:
         """Wait, or, when the job is cancelled, publish no more of what it holds."""
         if job.state == "cancelling":
-            names = () if self.spec.exchange else (self.spec.routing_key or "",)
-            self._propose(job, gives_up=True, targets=tuple(name for name in names if name))
+            state, spec = self._owner.queues.definitions.state, self.spec
+            one = None if spec.exchange else state.queue(spec.vhost, spec.routing_key or "")
+            targets = () if one is None else ((one.group, one.name),)
+            self._propose(job, gives_up=True, targets=targets)
         else:
             self._waits(job, why)
 
@@ -386,9 +386,8 @@ class JobRunner:
         then on it confirms them as repeats: so that they are not published any more is noted first.
         Replayed by tests/broker/cluster/leader/test_job_runners.py
         """
-        queues = self._owner.queues
-        there = [queues.definitions.state.queue(self.spec.vhost, name) for name in job.targets]
-        waiting = [queue for queue in there if queue is not None]
+        queues, groups = self._owner.queues, self._owner.queues.definitions.state.groups
+        waiting = [groups[one.group] for one in job.targets if one.group in groups]
         held = tuple(run[:3] for run in job.held)
         if not waiting:
             self._propose(job, returned=held)
@@ -422,20 +421,27 @@ class JobRunner:
         waiting = len(attempt.rows) - len(settled)
         self._paced(len(settled))
         said: dict[str, Any] = {
-            "settled": _runs(settled),
+            "settled": runs_of(settled),
             "why": attempt.why if waiting else "",
-            "targets": tuple(sorted(attempt.targets)),
+            "targets": attempt.groups_of(attempt.targets),
         }
         if job.state == "cancelling" and refused and len(refused) == waiting:
-            said["targets"] = tuple(sorted(attempt.targets | attempt.refusing))
-            self._propose(job, returned=_runs(attempt.gone), gives_up=True, **said)
+            said["targets"] = attempt.groups_of(attempt.targets | attempt.refusing)
+            self._propose(job, returned=runs_of(attempt.gone), gives_up=True, **said)
         elif settled or attempt.gone:
             self._retry_ms = JOB_RETRY_MS if settled else self._retry_ms
             if waiting:
                 self._later(self._retry_ms)
-            self._propose(job, returned=_runs(attempt.gone), **said)
+            self._propose(job, returned=runs_of(attempt.gone), **said)
         else:
             self._waits(job, attempt.why or "no queue has taken what it holds")
+
+    def groups(self, names: Iterable[str]) -> dict[str, int]:
+        """Return the groups of queues, without those of stores that deliver nothing themselves."""
+        state, publishing = self._owner.queues.definitions.state, self._owner.publishing
+        found = [state.queue(self.spec.vhost, name) for name in names]
+        there = [one for one in found if one is not None]
+        return {q.name: q.group for q in there if not q.store_of or publishing.delays(q)}
 
     def is_absent(self, name: str) -> bool:
         """Return whether a queue is out of reach: it may have what it does not confirm."""
@@ -444,7 +450,7 @@ class JobRunner:
         return queue is not None and queues.absent(queue)
 
     def message(
-        self, block: Block, ordinal: int, place: _MessagePlace
+        self, block: Block, ordinal: int, place: MessagePlace
     ) -> tuple[Route, bytes, bytes]:
         """Return what is published of a message: route, properties, body."""
         spec = self.spec
@@ -454,40 +460,69 @@ class JobRunner:
         elif spec.routing_key is not None:
             key = spec.routing_key.encode()
         raw = self._owner.annotated(self._group, block, ordinal, place.entry)
-        changes = dict(spec.headers)
-        if spec.stamped:
-            changes[JOB_HEADER] = job_name(self._group, self._number)
-        edited = bool(spec.headers) or spec.body is not None
-        if changes or edited:
-            raw = with_headers(raw, changes, (SECTIONS,) if edited else ())
+        if spec.headers or spec.body is not None:
+            raw = with_headers(raw, dict(spec.headers), (SECTIONS,))
         body = bytes(block.body(ordinal)) if spec.body is None else spec.body
         return Route(exchange, key, False), raw, body
 
     # ------------------------------------------------------------ undoing
 
     def _undo(self, job: Job) -> None:
-        """Have the targets drop what the job has brought; then have what is kept come back."""
-        queues, vhost = self._owner.queues, self.spec.vhost
-        left = [name for name in job.targets if name not in self._removed]
-        for name in left:
-            queue = queues.definitions.state.queue(vhost, name)
-            if queue is None:
-                self._removed.add(name)
-                continue
-            wanted = Wanted(job=job_name(self._group, self._number))
-            spec = encode_spec(JobSpec(wanted, self.spec.user, vhost=vhost))
-            call = f"undo {wanted.job}"
-            begin = BeginJob(call, "drop", draw_origin(), 0, spec)
-            queues.ask(queue, begin, partial(self._removing, name))
-        if all(name in self._removed for name in job.targets):
-            self._propose(job, finished=True)
-        else:
-            self._later(POLL_MS)
+        """Have the targets give up what they still have; the queue itself notes what came back."""
+        over = self._recalls.ask(job)
+        if over or all(target.over for target in job.targets):
+            self._propose(job, over=over, finished=True)
+            return
+        self._later(POLL_MS)
+        if self._recalls.hindrance not in ("", job.why):
+            self._propose(job, why=self._recalls.hindrance)
 
-    def _removing(self, name: str, reply: object) -> None:
-        gone = isinstance(reply, errors.NotFound)
-        if gone or (isinstance(reply, JobIs) and reply.job.ended_ms):
-            self._removed.add(name)
+    def _look_for_recalled(self, found: _Found, index: int) -> None:
+        """Look at an entry, as a recall: at all of its messages, which are one block's."""
+        names = self._names(index)
+        for ordinal in range(found.at[1] + 1 if found.at[0] == index else 0, len(names)):
+            found.add(index, ordinal, 0)
+        found.looked += len(names)
+        found.at = (index + 1, -1)
+
+    def _names(self, index: int) -> list[int]:
+        assert self.spec.recalls is not None
+        entry = self._owner.queues.cluster.host.read_entry(self._group, index)
+        return numbers_brought(entry.data, self.spec.recalls.origin)
+
+    def _bring_back(self, job: Job) -> None:
+        """Have the queue of the job undone bring back what this recall holds, then let that leave.
+
+        A leader that takes over in between asks again, and nothing is brought back twice. A queue
+        that was deleted, or does not undo the job, never will: then the messages stay here.
+        """
+        recalls, queues = self.spec.recalls, self._owner.queues
+        assert recalls is not None
+        held = tuple(run[:3] for run in job.held)
+        source = queues.definitions.state.groups.get(recalls.group)
+        if source is None:
+            if is_deleted(queues.definitions.state, recalls.group):
+                self._propose(job, returned=held, finished=True)
+            else:
+                self._later(JOB_RETRY_MS)
+            return
+        numbers = [n for at, first, last in held for n in self._names(at)[first : last + 1]]
+        self._asked = True
+
+        def told(reply: object) -> None:
+            self._asked = False
+            now = self._job()
+            if self._ended or now is None:
+                return
+            if not isinstance(reply, Recalled):
+                self._waits(now, str(reply))
+            elif reply.accepted:
+                self._retry_ms = JOB_RETRY_MS
+                self._propose(now, settled=held)
+            else:
+                self._propose(now, returned=held, finished=True)
+
+        queues.ask(source, recall_command(recalls, self._group, numbers, job.done), told)
 
 
 class _JobAttempt(Forwarding):
@@ -503,18 +538,19 @@ class _JobAttempt(Forwarding):
     def __init__(self, runner: JobRunner, job: Job) -> None:
         self._runner, self._job = runner, job
         self.table = MessageTable()
-        self.rows: list[tuple[_MessagePlace, Fate]] = []
-        self.gone: list[_MessagePlace] = []
+        self.rows: list[tuple[MessagePlace, Fate]] = []
+        self.gone: list[MessagePlace] = []
         self.denied: set[Fate] = set()
         self.uncertain: set[Fate] = set()
         self.targets: set[str] = set()
         self.refusing: set[str] = set()
         self.why = ""
         self.names: dict[int, RelayedName] = {}
+        self._groups: dict[str, int] = {}
         self._routed = self._over = False
         self._read: tuple[int, Block | None] | None = None
 
-    def add(self, place: _MessagePlace) -> None:
+    def add(self, place: MessagePlace) -> None:
         """Add a message that the job holds."""
         if self._read is None or self._read[0] != place.entry:
             self._read = place.entry, self._runner.block(place.entry)
@@ -552,6 +588,7 @@ class _JobAttempt(Forwarding):
     def sends(self, parts: list[QueuePart]) -> None:
         """See Forwarding; a message that no queue gets is refused."""
         self._routed = True
+        self._groups = self._runner.groups({part.name for part in parts})
         for part in parts:
             for i in part.selection:
                 self.rows[i][1].unsettled.add(part.name)
@@ -587,6 +624,10 @@ class _JobAttempt(Forwarding):
         self.why = "a queue that is to have messages of it is out of reach"
         self.over()
         return True
+
+    def groups_of(self, names: Iterable[str]) -> tuple[TargetGroup, ...]:
+        """Return queues as they were when it was routed; those of replies are none."""
+        return tuple((self._groups[name], name) for name in sorted(names) if name in self._groups)
 
     def _look(self) -> None:
         if self._routed and not any(fate.unsettled for _, fate in self.rows):
@@ -718,14 +759,3 @@ class JobRunners:
 def _age(row: tuple[int, JobStat]) -> tuple[int, int]:
     """Order what two nodes say of a job: one of them may have lost its leadership just now."""
     return row[1].ended_ms, row[1].looked
-
-
-def _runs(places: Iterable[_MessagePlace]) -> Runs:
-    """Return places as runs, neighbours joined."""
-    found: list[tuple[int, int, int]] = []
-    for index, ordinal in sorted(places):
-        if found and found[-1][0] == index and found[-1][2] + 1 == ordinal:
-            found[-1] = (index, found[-1][1], ordinal)
-        else:
-            found.append((index, ordinal, ordinal))
-    return tuple(found)

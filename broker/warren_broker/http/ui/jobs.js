@@ -176,9 +176,12 @@ export function jobsTable(view, jobs, several) {
 
 function stateOf(one) {
   const undo = one.undo_until - Date.now();
-  const told = [one.why, undo > 0 && one.kept ? `can be undone for ${ago(undo)}` : ""].filter(
-    Boolean,
-  );
+  const told = [
+    one.why,
+    undo > 0 && one.kept ? `can be undone for ${ago(undo)}` : "",
+    one.state === "undone" ? `${count(one.back)} brought back` : "",
+    one.consumed ? `${count(one.consumed)} were consumed at the target and not brought back` : "",
+  ].filter(Boolean);
   return [
     mark(one.why ? "warn" : MARKS[one.state] || "warn", one.state),
     told.map((text) => h("div", { class: "entry" }, text)),
@@ -201,8 +204,8 @@ function steering(view, one) {
     });
   const ended = ENDED.includes(one.state);
   const undo =
-    `${count(one.kept)} messages come back to ${one.queue}, and leave the queues to which they ` +
-    "went, as far as no consumer has taken them there.";
+    `Of ${count(one.kept)} messages those come back to ${one.queue} which no consumer has taken ` +
+    "from the queues to which they went; they leave these.";
   return h(
     "div",
     { class: "row" },

@@ -10,13 +10,15 @@ from warren_wire.queue_values.command_base import QueueCommand, Reply
 
 JOBS_VERSION = 2
 """Of the cluster: before it no queue may be sent one of these commands."""
-JobWay: TypeAlias = Literal["move", "copy", "drop"]
+JobWay: TypeAlias = Literal["move", "copy", "drop", "recall"]
 JobState: TypeAlias = Literal[
     "running", "paused", "cancelling", "returning", "cancelled", "done", "undoing", "undone"
 ]
 Steering: TypeAlias = Literal["pause", "resume", "cancel", "undo", "forget"]
 Runs: TypeAlias = tuple[tuple[int, int, int], ...]
 """(log index, first, last) of messages."""
+TargetGroup: TypeAlias = tuple[int, str]
+"""(group, name) of a queue that has got messages of a job."""
 
 
 class BeginJob(QueueCommand, frozen=True, array_like=True, tag="begin_job"):
@@ -48,6 +50,8 @@ class StepJob(QueueCommand, frozen=True, array_like=True, tag="step_job"):
     why       for what it waits; "": for nothing
     targets   queues that got some of its messages, or may get some that are on their way
     gives_up  a cancelled job publishes no more of what it holds
+    over      groups of targets at which an undo has nothing left to remove, and whether that is
+              because the queue was deleted
     """
 
     job: int
@@ -60,8 +64,25 @@ class StepJob(QueueCommand, frozen=True, array_like=True, tag="step_job"):
     left: int = 0
     finished: bool = False
     why: str = ""
-    targets: tuple[str, ...] = ()
+    targets: tuple[TargetGroup, ...] = ()
     gives_up: bool = False
+    over: tuple[tuple[int, bool], ...] = ()
+
+
+class RecallJob(QueueCommand, frozen=True, array_like=True, tag="recall_job"):
+    """Bring back messages that a job has moved: a target of it holds them. Reply: Recalled.
+
+    A repeat, also one of another leader of the target, brings nothing back twice.
+
+    target   group of the queue that holds them, and lets them leave once this was answered
+    places   where the job found them in this queue
+    removed  messages that this target has removed altogether, with these
+    """
+
+    job: int
+    target: int
+    places: Runs
+    removed: int
 
 
 class SteerJob(QueueCommand, frozen=True, array_like=True, tag="steer_job"):
@@ -69,7 +90,8 @@ class SteerJob(QueueCommand, frozen=True, array_like=True, tag="steer_job"):
 
     pause    take no more messages; resume: continue
     cancel   take no more; what was taken and is not with its target yet comes back
-    undo     bring back what an ended job has moved or dropped, while that is kept
+    undo     bring back what an ended job has moved or dropped, while that is kept, and is ready at
+             its targets
     forget   keep nothing any more, and show it no more; it must have ended
 
     Refused(job_state) where the state of the job forbids it, no_job when there is none.
@@ -89,6 +111,8 @@ class JobStat(msgspec.Struct, frozen=True, array_like=True):
     held     taken, and not with their targets yet; kept: done, and kept for an undo
     why      for what it waits; "": for nothing
     targets  queues that got some of its messages, at most job_state.TARGETS_MAX
+    back     brought back by an undo; of a copy: removed from the targets
+    consumed of a job that is undone: done, and not back, because no target had them ready
     """
 
     number: int
@@ -107,6 +131,8 @@ class JobStat(msgspec.Struct, frozen=True, array_like=True):
     held: int
     kept: int
     targets: tuple[str, ...]
+    back: int = 0
+    consumed: int = 0
 
 
 class JobIs(Reply, frozen=True, array_like=True, tag="job"):
@@ -115,4 +141,11 @@ class JobIs(Reply, frozen=True, array_like=True, tag="job"):
     job: JobStat
 
 
-AnyJobCommand: TypeAlias = BeginJob | StepJob | SteerJob
+class Recalled(Reply, frozen=True, array_like=True, tag="recalled"):
+    """The answer to a target; accepted: False: this job is not being undone, and never will be."""
+
+    accepted: bool
+
+
+AnyJobCommand: TypeAlias = BeginJob | StepJob | SteerJob | RecallJob
+AnyJobReply: TypeAlias = JobIs | Recalled

@@ -7,7 +7,14 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from warren_machines.queue.jobs.job_commands import BeginJob, JobStat, JobState, Runs
+from warren_machines.queue.jobs.job_commands import (
+    BeginJob,
+    JobStat,
+    JobState,
+    RecallJob,
+    Runs,
+    StepJob,
+)
 from warren_machines.queue.ready.leaves import Leaves, Row
 from warren_machines.queue.ready.ranges import Run, length
 
@@ -20,6 +27,20 @@ _ALL_KEPT: Final = 0
 """The first column of a row that is kept: rows ascend by log index."""
 
 
+class JobTarget(msgspec.Struct, array_like=True):
+    """A queue that got messages of a job.
+
+    removed  messages that it has removed for an undo; over: it has no more to remove
+    deleted  it did not exist any more when the undo asked
+    """
+
+    group: int
+    name: str
+    removed: int = 0
+    over: bool = False
+    deleted: bool = False
+
+
 class Job(msgspec.Struct, array_like=True, eq=False):
     """A job. Snapshots contain it as it is: its fields and their order are replicated state.
 
@@ -29,8 +50,11 @@ class Job(msgspec.Struct, array_like=True, eq=False):
     held     what it has taken and is not with its targets, by log index; of a copy: where the
              messages were found, which stay where they are
     kept     messages that are kept for an undo (`Jobs.kept`)
+    back     messages that an undo has brought back; of a copy: removed from its targets
 
-    Invariants: only an unfinished job holds messages; only an ended one has `ended_ms`
+    Invariants: only an unfinished job holds messages; only an ended one has `ended_ms`; a message
+    that the job has done is kept, back, or never seen again; a target is over only in an undo, and
+    an undone job keeps nothing
     """
 
     number: int
@@ -47,7 +71,8 @@ class Job(msgspec.Struct, array_like=True, eq=False):
     ended_ms: int = 0
     held: list[Run] = []
     kept: int = 0
-    targets: list[str] = []
+    targets: list[JobTarget] = []
+    back: int = 0
 
     @property
     def kept_ms(self) -> int:
@@ -82,6 +107,25 @@ class Job(msgspec.Struct, array_like=True, eq=False):
         self.held = rest
         return taken
 
+    def note_targets(self, command: StepJob) -> None:
+        """Add targets, and note which of them an undo is over with."""
+        known = {target.group: target for target in self.targets}
+        for group, name in command.targets:
+            if group not in known and len(self.targets) < TARGETS_MAX:
+                known[group] = JobTarget(group, name)
+                self.targets.append(known[group])
+        for group, deleted in command.over:
+            if self.state == "undoing" and group in known:
+                known[group].over, known[group].deleted = True, deleted
+
+    def note_removed(self, command: RecallJob) -> None:
+        """Note how many messages a target has removed: the number never falls."""
+        for target in self.targets:
+            if target.group == command.target:
+                target.removed = max(target.removed, command.removed)
+        if not self.owns:
+            self.back = min(self.done, sum(target.removed for target in self.targets))
+
     def stat(self) -> JobStat:
         """Return what is shown of it."""
         given = self.given
@@ -101,7 +145,9 @@ class Job(msgspec.Struct, array_like=True, eq=False):
             self.left,
             length(self.held),
             self.kept,
-            tuple(self.targets),
+            tuple(target.name for target in self.targets),
+            self.back,
+            self.done - self.back if self.state == "undone" else 0,
         )
 
 
@@ -169,6 +215,18 @@ class Jobs:
         job.kept -= length(runs)
         return runs
 
+    def cut_kept(self, job: Job, places: Runs) -> list[Run]:
+        """Cut messages out of what a job keeps; return those that were there."""
+        runs: list[Run] = []
+        leaves = self.kept.get(job.number)
+        for place in places if leaves is not None else ():
+            assert leaves is not None
+            runs += [row[1:] for row in leaves.cut_out((_ALL_KEPT, *place))]
+        if leaves is not None and not leaves.leaves:
+            del self.kept[job.number]
+        job.kept -= length(runs)
+        return runs
+
     def runs(self) -> Iterator[tuple[str, int, int, int]]:
         """Yield (where, index, first, last) of what jobs hold and keep."""
         for job in self:
@@ -212,6 +270,10 @@ class Jobs:
             rows = list(self.kept_rows(job))
             assert job.kept == sum(row[3] - row[2] + 1 for row in rows), (number, job.kept)
             assert rows or number not in self.kept, number
+            assert job.back + job.kept <= job.done, (number, job.back, job.kept, job.done)
+            assert not (job.state == "undone" and job.kept), number
+            over = any(target.over for target in job.targets)
+            assert not over or job.state in ("undoing", "undone"), (number, job.state)
             if rows:
                 self.kept[number].check_leaves()
                 assert rows == sorted(rows), number

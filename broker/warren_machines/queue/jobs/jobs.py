@@ -24,11 +24,13 @@ from warren_machines.queue.jobs.job_commands import (
     BeginJob,
     JobIs,
     JobState,
+    Recalled,
+    RecallJob,
     Runs,
     SteerJob,
     StepJob,
 )
-from warren_machines.queue.jobs.job_state import TARGETS_MAX, Job
+from warren_machines.queue.jobs.job_state import Job
 from warren_machines.queue.letters.dead_letter import give_back
 from warren_machines.queue.ready import service_order
 from warren_machines.queue.ready.ranges import COUNT_MASK, Run, length
@@ -118,14 +120,11 @@ def step(context: QueueContext, command: StepJob) -> AnyReply:
         job.left += run[2] - run[1] + 1
         if job.owns:
             give_back(context, run, False)
-    job.targets += [name for name in command.targets if name not in job.targets]
-    del job.targets[TARGETS_MAX:]
+    job.note_targets(command)
     job.why = command.why
     if job.state == "undoing":
-        for run in context.state.jobs.let_go(job, KEPT_RUNS_MAX) if command.finished else ():
-            give_back(context, run, False)
-        if command.finished and not job.kept:
-            _end(context, job, "undone")
+        if command.finished and all(target.over for target in job.targets):
+            _end_undo(context, job)
         return DONE
     if job.state == "running":
         _take(context, job, command)
@@ -136,6 +135,44 @@ def step(context: QueueContext, command: StepJob) -> AnyReply:
     elif not job.held and command.finished and job.state == "running":
         _end(context, job, "done")
     return DONE
+
+
+def _end_undo(context: QueueContext, job: Job) -> None:
+    """Drop what no target had any more; bring it back where there was no target, or one is deleted.
+
+    What was in a deleted queue is gone with it, and nothing says which of that was consumed before.
+    """
+    comes_back = not job.targets or any(target.deleted for target in job.targets)
+    for run in context.state.jobs.let_go(job, KEPT_RUNS_MAX):
+        if comes_back:
+            _bring_back(context, job, run)
+        else:
+            context.frees += context.state.contents.size(*run[:3])
+            context.state.leave(*run[:3])
+    if not job.kept:
+        _end(context, job, "undone")
+
+
+def _bring_back(context: QueueContext, job: Job, run: Run) -> None:
+    job.back += run[2] - run[1] + 1
+    give_back(context, run, False)
+
+
+def recall(context: QueueContext, command: RecallJob) -> AnyReply:
+    """Bring back messages that a target holds for an undo, and lets leave when this was answered.
+
+    1. The target's leader asks, and is replaced.  2. The next one asks again.  3. Both arrive, the
+    first perhaps long after the job was undone: what is not kept any more does not come back twice.
+    A target asks only while the job is undone: a job that is not being undone now never will be
+    again, so a target that is refused keeps its messages.
+    """
+    job = context.state.jobs.by_number.get(command.job)
+    if job is None or job.state != "undoing":
+        return Recalled(False)
+    for run in context.state.jobs.cut_kept(job, command.places):
+        _bring_back(context, job, run)
+    job.note_removed(command)
+    return Recalled(True)
 
 
 def _take(context: QueueContext, job: Job, command: StepJob) -> None:

@@ -193,6 +193,30 @@ class Leaves:
         self.changed(at)
         return at
 
+    def cut_out(self, place: tuple[int, int, int, int]) -> list[Row]:
+        """Cut out messages (key, index, first, last) where rows ascend; return what was there."""
+        key, index, first, last = place
+        taken: list[Row] = []
+        at = self.place_of((key, index, first))
+        while at < len(self.leaves) and self.leaves[at].key[:3] <= (key, index, last):
+            some: list[Row] = []
+            rest: list[Row] = []
+            for row in self.leaves[at].read():
+                low, high = max(row[2], first), min(row[3], last)
+                if row[:2] != (key, index) or low > high:
+                    rest.append(row)
+                    continue
+                some.append((*row[:2], low, high, *row[4:]))
+                rest += [(*row[:3], low - 1, *row[4:])] if row[2] < low else []
+                rest += [(*row[:2], high + 1, *row[3:])] if high < row[3] else []
+            if some:
+                self.rows(at)[:] = rest
+                at = self.changed(at)
+            else:
+                at += 1
+            taken += some
+        return taken
+
     def move_from(self, other: Leaves) -> None:
         """Append the leaves of another list, which is empty then."""
         self.leaves += other.leaves

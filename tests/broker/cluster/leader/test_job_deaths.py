@@ -13,7 +13,7 @@ from broker.cluster.membership.clusters import anybody, begun, declare
 from broker.cluster.universe import Universe
 from warren_broker.cluster.leader import job_runners
 from warren_machines.metadata.records import QueueRecord
-from warren_machines.queue.commands import Enqueue
+from warren_machines.queue.commands import Enqueue, Get, GetReply
 from warren_machines.queue.jobs.job_commands import BeginJob, JobIs, JobStat, SteerJob
 from warren_machines.queue.state import QueueState
 from warren_wire.block.block import Block, encode
@@ -70,12 +70,12 @@ def _ask(record: QueueRecord, command: Any, broker: Any, done: Any) -> None:
     broker.queues.ask(record, command, done)
 
 
-def asked(universe: Universe, command: Any) -> Any:
-    """What the queue answers, through a node that stays until it does."""
+def asked(universe: Universe, command: Any, name: str = "q") -> Any:
+    """What a queue answers, through a node that stays until it does."""
     while True:
-        reply = universe.call(anybody(universe), partial(_ask, queue(universe), command))
-        if isinstance(reply, JobIs):
-            return reply.job
+        reply = universe.call(anybody(universe), partial(_ask, queue(universe, name), command))
+        if isinstance(reply, JobIs | GetReply):
+            return reply.job if isinstance(reply, JobIs) else reply
         universe.until(universe.ready, "all that run are ready")
 
 
@@ -93,7 +93,7 @@ def is_in(universe: Universe, number: int, state: str) -> bool:
 @pytest.mark.parametrize("way", ["move", "copy"])
 @pytest.mark.parametrize("dies_at", range(1, 36))
 def test_each_message_is_there_once(universe: Universe, dies_at: int, way: Any) -> None:
-    spec = encode_spec(JobSpec(routing_key="t", by_token=True, stamped=True))
+    spec = encode_spec(JobSpec(routing_key="t", by_token=True))
     begin = BeginJob("once", way, 5, 10**9, spec)
     universe.arm(dies_at)
     number = asked(universe, begin).number
@@ -102,10 +102,16 @@ def test_each_message_is_there_once(universe: Universe, dies_at: int, way: Any) 
     left = Counter(BODIES) if way == "copy" else Counter()
     assert done.done == COUNT and ready(universe, "t") == Counter(BODIES)
     assert ready(universe, "q") == left
+    asked(universe, Get(5, 5, True), "t")  # a consumer of the target has one of them
+    taken = Counter(BODIES) - ready(universe, "t")
+    assert taken.total() == 1
+    universe.until(lambda: is_in(universe, number, "done"), "a node that has died is back")
     universe.arm(dies_at)
     asked(universe, SteerJob(number, "undo"))
     universe.until(lambda: is_in(universe, number, "undone"), "it is undone")
-    assert ready(universe, "q") == Counter(BODIES) and not ready(universe, "t")
+    assert not ready(universe, "t")
+    assert ready(universe, "q") == (Counter(BODIES) if way == "copy" else Counter(BODIES) - taken)
+    assert {(one.back, one.consumed) for one in stat(universe, number)} == {(COUNT - 1, 1)}
     for name in "qt":
         for state in states(universe, name):
             state.check()

@@ -48,8 +48,11 @@ class World:
         self.random = Random(seed)
         self.queues = {SOURCE: Queue(), TARGET: Queue(**of_target)}
         self.blocks: dict[tuple[int, int], Block] = {}
+        self.entries: dict[tuple[int, int], bytes] = {}
         self.records = {
-            group: SimpleNamespace(group=group, vhost="/", name=name, config=queue.state.config)
+            group: SimpleNamespace(
+                group=group, vhost="/", name=name, config=queue.state.config, store_of=""
+            )
             for (group, queue), name in zip(self.queues.items(), "st", strict=True)
         }
         self.under_way: list[Any] = []
@@ -64,7 +67,8 @@ class World:
         """A new leader: nothing is known of what the one before had under way."""
         self.term += 1
         self.runners = JobRunners(self._clients(), self._publishing(), self._access)
-        self.runners.carry_out(SOURCE, JobsDue())
+        for group in (SOURCE, TARGET):
+            self.runners.carry_out(group, JobsDue())
 
     def _access(self, vhost: str, user: str) -> Access:
         def publish(exchange: str, keys: Any) -> None:
@@ -87,7 +91,9 @@ class World:
             is_leader=lambda group: True,
             term=lambda group: self.term,
             state=lambda group: self.queues[group].state,
-            read_entry=lambda group, index: SimpleNamespace(time_ms=1),
+            read_entry=lambda group, index: SimpleNamespace(
+                time_ms=1, data=self.entries[group, index]
+            ),
         )
         cluster: Any = SimpleNamespace(
             loop=loop,
@@ -103,6 +109,7 @@ class World:
         cluster.set_aside = SetAsideCounts(cluster)
         state = SimpleNamespace(
             groups=self.records,
+            last_group=TARGET,
             scopes={"/": None},
             queue=lambda vhost, name: {"s": self.records[SOURCE], "t": self.records[TARGET]}.get(
                 name
@@ -172,17 +179,25 @@ class World:
         """An uplink sends it until it is answered, whatever leads; its answer may be late."""
 
         def arrives() -> None:
-            reply = self.queues[group].do(command, block)
-            self.blocks[group, self.queues[group].index] = Block.decode(block)
+            reply = self._entered(group, command, block)
             self.under_way.append(("answer", term, partial(on_reply, reply, 0)))
 
         self.under_way.append(("send", 0, arrives))
+
+    def _entered(self, group: int, command: Any, block: bytes) -> Any:
+        """What a queue answers to a command with a block, which is in its log from then on."""
+        queue = self.queues[group]
+        reply = queue.do(command, block)
+        self.blocks[group, queue.index] = Block.decode(block)
+        of_log = c.Submission(0, "a", 0, (command,), NEWEST)
+        self.entries[group, queue.index] = encode_submission(of_log, block)
+        return reply
 
     def _asked(self, term: int, queue: Any, command: Any, done: Any) -> None:
         def arrives() -> None:
             reply = self.queues[queue.group].do(command)
             self.under_way.append(("answer", term, partial(done, reply)))
-            self.drop_what_is_begun(queue.group)
+            self.runners.carry_out(queue.group, JobsDue())
 
         self.under_way.append(("send", 0, arrives))
 
@@ -195,16 +210,10 @@ class World:
         if JobsDue() in applied.effects:
             self.runners.carry_out(group, JobsDue())
 
-    def drop_what_is_begun(self, group: int) -> None:
-        """The target's leader carries out the jobs that remove what was brought."""
-        self.runners.carry_out(group, JobsDue())
-
     def put(self, *bodies: str, group: int = SOURCE) -> None:
         head = properties.encode(properties.Properties(headers={"n": 1}))
         data = encode([one.encode() for one in bodies], [head] * len(bodies), (b"", b"s"))
-        queue = self.queues[group]
-        queue.do(c.Enqueue(), data)
-        self.blocks[group, queue.index] = Block.decode(data)
+        self._entered(group, c.Enqueue(), data)
 
     def step(self, lossy: bool) -> bool:
         """Something happens; False: nothing is under way."""
@@ -227,7 +236,7 @@ class World:
                 return
 
     def begin(self, way: Any = "move", **spec: Any) -> int:
-        said = JobSpec(**{"routing_key": "t", "stamped": True, **spec})
+        said = JobSpec(**{"routing_key": "t", **spec})
         command = BeginJob("", way, 99, 60_000, encode_spec(said))
         number: int = self.queues[SOURCE].do(command).job.number
         self.runners.carry_out(SOURCE, JobsDue())
@@ -240,6 +249,16 @@ class World:
 
     def stat(self, job: int) -> JobStat:
         return self.queues[SOURCE].state.jobs.by_number[job].stat()
+
+    def taken(self, count: int, group: int = TARGET) -> list[str]:
+        """What a consumer takes, at most so many; some of them it holds."""
+        found = []
+        for _ in range(count):
+            settles = self.random.random() < 0.7
+            got = self.queues[group].do(c.Get(5, 5, settles)).delivery
+            if got is not None:
+                found.append(self.blocks[group, got.index].body(got.first).tobytes().decode())
+        return found
 
     def ready(self, group: int) -> list[str]:
         return [
@@ -275,13 +294,93 @@ def test_each_message_moves_once_and_comes_back_once(seed: int) -> None:
     done = world.stat(job)
     assert (done.state, done.done, done.left, done.kept) == ("done", 30, 0, 30)
     assert world.ready(SOURCE) == [] and sorted(world.ready(TARGET)) == sorted(bodies)
-    world.queues[TARGET].do(c.Get(5, 5, True))  # a consumer has one of them
+    taken = world.taken(world.random.randint(0, 9))
     world.steer(job, "undo")
-    world.run(100, lossy=True)
+    for _ in range(4):
+        world.run(40, lossy=True)
+        taken += world.taken(world.random.randint(0, 2))  # a consumer is quicker than the undo
     world.lead()
     world.run()
-    assert world.stat(job).state == "undone"
+    done = world.stat(job)
+    assert done.state == "undone" and world.ready(TARGET) == []
+    assert (done.back, done.consumed) == (30 - len(taken), len(taken))
+    assert Counter([*world.ready(SOURCE), *taken]) == Counter(bodies)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_undo_in_the_queue_itself_leaves_each_once(seed: int) -> None:
+    world, bodies = filled(seed)
+    job = world.begin(routing_key="s")
+    world.run()
+    assert world.ready(SOURCE) == bodies and world.stat(job).done == 30
+    taken = world.taken(3, SOURCE)
+    world.steer(job, "undo")
+    world.run(60, lossy=True)
+    world.lead()
+    world.run()
+    assert (world.stat(job).back, world.stat(job).consumed) == (27, 3)
+    assert Counter([*world.ready(SOURCE), *taken]) == Counter(bodies)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_recall_of_a_deleted_queue_is_given_back(seed: int) -> None:
+    world, bodies = filled(seed)
+    job = world.begin()
+    world.run()
+    world.steer(job, "undo")
+    world.run(world.random.randint(10, 60), lossy=True)
+    back = world.ready(SOURCE)
+    world.queues[SOURCE].do(c.Delete())
+    del world.records[SOURCE]
+    world.lead()
+    world.run()
+    left = world.ready(TARGET)
+    assert not world.queues[TARGET].state.jobs.owns_messages
+    assert {*left, *back} == set(bodies) and len(set(left)) == len(left)
+    assert len(set(left) & set(back)) <= job_runners.TAKEN_MESSAGES_MAX  # held when it was deleted
+
+
+def test_an_undo_waits_for_a_target_and_says_why() -> None:
+    world, _ = filled(7)
+    job = world.begin()
+    world.run()
+    answers = world.runners.queues.ask
+
+    def unreachable(queue: Any, command: Any, done: Any) -> None:
+        done(errors.Unavailable("queue 't' did not answer"))
+
+    world.runners.queues.ask = unreachable
+    world.steer(job, "undo")
+    world.run(60)
+    assert "did not answer" in world.stat(job).why and world.stat(job).state == "undoing"
+    world.runners.queues.ask = answers
+    world.run()
+    assert (world.stat(job).state, world.stat(job).back) == ("undone", 30)
+
+
+def test_a_target_that_is_not_known_yet_is_waited_for() -> None:
+    """A new leader's node may not have applied its declaration."""
+    world, bodies = filled(8)
+    job = world.begin()
+    world.run()
+    record = world.records.pop(TARGET)
+    world.runners.queues.definitions.state.last_group = SOURCE
+    world.steer(job, "undo")
+    world.run(60)
+    assert world.stat(job).state == "undoing" and world.ready(SOURCE) == []
+    world.records[TARGET] = record
+    world.run()
     assert sorted(world.ready(SOURCE)) == sorted(bodies) and world.ready(TARGET) == []
+
+
+def test_what_went_to_a_queue_deleted_since_comes_back() -> None:
+    world, bodies = filled(9)
+    job = world.begin()
+    world.run()
+    del world.records[TARGET]
+    world.steer(job, "undo")
+    world.run()
+    assert sorted(world.ready(SOURCE)) == sorted(bodies)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
