@@ -23,6 +23,9 @@ from warren_raft.errors import StorageError
 
 OLDEST: Final = 1
 NEWEST: Final = 2
+READ_AHEAD: Final = 2
+"""From this version on a queue gives consumers messages that their node keeps for them, and takes
+back uncounted what a client was never sent."""
 
 
 class Versions(NamedTuple):

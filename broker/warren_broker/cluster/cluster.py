@@ -254,9 +254,14 @@ class Cluster(Observer):
             self.loop.at_turn_end(LoopStage.GATHER, self._pump)
         self._touched.append(client)
 
-    def touch_later(self, client: GroupClient, delay_ms: int) -> None:
-        """Have a client send the acknowledgements that wait, when they have waited long enough."""
-        self.loop.call_later(delay_ms, client.ack_wait_over)
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Call something in so many milliseconds."""
+        self.loop.call_later(delay_ms, call)
+
+    @property
+    def version(self) -> int:
+        """The cluster's version."""
+        return self.host.version
 
     def now_ms(self) -> int:
         """Return the time of this pass of the loop."""

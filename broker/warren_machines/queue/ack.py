@@ -6,15 +6,29 @@ from operator import itemgetter
 from typing import Final, Literal, TypeAlias
 
 from warren_machines.queue.apply_context import QueueContext
-from warren_machines.queue.commands import AnyReply, Discard, Done, Modify, MsgIds, Return, Settle
-from warren_machines.queue.letters.dead_letter import dead_letter_or_drop, give_back
+from warren_machines.queue.commands import (
+    AnyReply,
+    Count,
+    Discard,
+    Done,
+    Modify,
+    MsgIds,
+    Return,
+    Settle,
+)
+from warren_machines.queue.letters.dead_letter import (
+    dead_letter_or_drop,
+    give_back,
+    put_back_unsent,
+)
 from warren_machines.queue.ready import service_order
 from warren_machines.queue.ready.ranges import Held, take_ids
 from warren_machines.queue.relays import relays
 from warren_machines.queue.state import Consumer
+from warren_raft.versions import READ_AHEAD
 
 DONE: Final = Done()
-Outcome: TypeAlias = Literal["settled", "returned", "failed", "rejected", "nacked"]
+Outcome: TypeAlias = Literal["settled", "returned", "failed", "rejected", "nacked", "unsent"]
 SORTED_FROM: Final = 64
 """So many runs that leave a consumer at once are taken in the order of the log, where that makes no
 difference otherwise."""
@@ -39,6 +53,9 @@ def return_(context: QueueContext, command: Return) -> AnyReply:
             changed(context, consumer)
             return DONE
     outcome: Outcome = "failed" if command.failed else "returned"
+    if command.unseen and consumer is not None and context.version >= READ_AHEAD:
+        _resolve(context, command.consumer, command.msg_ids, "unsent")
+        return Count(consumer.next_msg_id)
     return _resolve(context, command.consumer, command.msg_ids, outcome)
 
 
@@ -74,8 +91,13 @@ def _resolve(
     consumer = uplink.consumers.get(consumer_id) if uplink is not None else None
     if consumer is None:
         return DONE
-    for first_id, last_id in msg_ids:
-        let_go(context, consumer, take_ids(consumer.held, first_id, last_id), outcome, change)
+    if outcome == "unsent":  # each goes before those that were given after it
+        for first_id, last_id in reversed(msg_ids):
+            pieces = take_ids(consumer.held, first_id, last_id)
+            let_go(context, consumer, pieces[::-1], outcome)
+    else:
+        for first_id, last_id in msg_ids:
+            let_go(context, consumer, take_ids(consumer.held, first_id, last_id), outcome, change)
     changed(context, consumer)
     return DONE
 
@@ -96,13 +118,13 @@ def let_go(
     """
     state = context.state
     contents = state.contents
-    count = 0
+    count, taker = 0, state.taker
     if len(pieces) >= SORTED_FROM and _in_any_order(context, outcome):
         # 1. A client returns 100,000 messages in any order, one by one.  2. It holds them in that
         # order now, and settles or returns all of them with one frame.  3. Each is in another
         # packed page than the one before, which would be unpacked, and packed again, for each.
         pieces = sorted(pieces, key=itemgetter(2, 3))
-    for first_id, last_id, index, first, failed, acquired, _ in pieces:
+    for first_id, last_id, index, first, failed, acquired, since in pieces:
         size = last_id - first_id + 1
         last = first + size - 1
         count += size
@@ -115,6 +137,11 @@ def let_go(
         elif outcome in ("rejected", "nacked"):
             failures = failed + (outcome == "rejected")
             dead_letter_or_drop(context, "rejected", (index, first, last, failures, acquired + 1))
+        elif outcome == "unsent":
+            # 1. A consumer is given 5, another one 6.  2. 5 goes back, and to the second one.  To
+            # that it came back: what comes as if for the first time comes in the queue's order.
+            again = taker is None or taker[:2] != consumer.key or since <= taker[2]
+            put_back_unsent(context, (index, first, last, failed, acquired + again))
         else:
             run = (index, first, last, failed, acquired)
             ready_ms = 0 if change is None else change.ready_ms

@@ -27,6 +27,7 @@ from warren_machines.queue.effects import (
 from warren_machines.queue.ready.ranges import COUNT_MASK, Held
 from warren_machines.queue.relays.relay_state import name_of
 from warren_machines.queue.state import Consumer, ConsumerKey, QueueState, SeenUplink
+from warren_raft.versions import READ_AHEAD
 from warren_wire.queue_values.config import QueueConfig
 
 _Dead: TypeAlias = tuple[DeathReason, int, list[tuple[int, int, int]], list[tuple[int, int, Pairs]]]
@@ -112,6 +113,12 @@ class QueueContext:
     def config(self) -> QueueConfig:
         """The queue's settings."""
         return self.state.config
+
+    def taken_by(self, key: ConsumerKey) -> None:
+        """Note which consumer takes messages; (0, 0): a claim."""
+        state = self.state
+        if self.version >= READ_AHEAD and (state.taker is None or state.taker[:2] != key):
+            state.taker = (*key, -1 if state.taker is None else self.now)
 
     def deliver(self, consumer: Consumer, held: Held) -> None:
         """Add a delivery for the consumer's node."""

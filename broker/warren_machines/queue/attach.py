@@ -28,6 +28,7 @@ from warren_machines.queue.ready.ranges import COUNT_MASK, take_ids
 from warren_machines.queue.relays import relays
 from warren_machines.queue.relays.relay_state import Relay
 from warren_machines.queue.state import Consumer, QueueState
+from warren_raft.versions import READ_AHEAD
 
 DONE: Final = Done()
 
@@ -77,6 +78,7 @@ def checkout(context: QueueContext, command: Checkout) -> AnyReply:
         filtered_service.release(state, consumer)
     if command.filter:
         consumer.filter = state.filters.use(command.filter, state.contents)
+    consumer.ahead = 0
     consumer.limit, consumer.windowed = _window(state, consumer.no_ack, command)
     consumer.held_bytes = sum(map(state.size_of, consumer.held)) if consumer.windowed else 0
     if state.config.single_active_consumer:
@@ -208,7 +210,10 @@ def _window(state: QueueState, no_ack: bool, command: Checkout) -> tuple[int, bo
 
 
 def credit(context: QueueContext, command: Credit) -> AnyReply:
-    """Apply flow: what has left for a no-ack consumer, the credit of an explicit one."""
+    """Apply flow: what has left for a no-ack consumer, the credit of an explicit one.
+
+    Of any other, how many messages its node keeps for it beyond its prefetch.
+    """
     state, uplink = context.state, context.uplink
     consumer = uplink.consumers.get(command.consumer) if uplink is not None else None
     if consumer is None:
@@ -220,6 +225,10 @@ def credit(context: QueueContext, command: Credit) -> AnyReply:
         consumer.credit = max(0, command.delivered + command.credit - consumer.next_msg_id)
         if not command.drain:
             consumer.drain_at = 0
+    if context.version >= READ_AHEAD and _takes_ahead(consumer):
+        consumer.ahead = command.credit
+        ack.changed(context, consumer)
+        return Count(consumer.next_msg_id)
     ack.changed(context, consumer)
     if command.drain and consumer.explicit and not consumer.cancelled:
         service_order.dispatch(context)
@@ -229,6 +238,12 @@ def credit(context: QueueContext, command: Credit) -> AnyReply:
         service_order.review(state, consumer)
         return Count(consumer.next_msg_id)
     return DONE
+
+
+def _takes_ahead(consumer: Consumer) -> bool:
+    """Return whether the consumer's window is a prefetch, and its deliveries need no names."""
+    others = consumer.explicit or consumer.windowed or consumer.getter or consumer.cancelled
+    return not others and not consumer.relay
 
 
 def cancel(context: QueueContext, command: Cancel) -> AnyReply:

@@ -87,7 +87,9 @@ class Credit(QueueCommand, frozen=True, array_like=True, tag="credit"):
                       moves. A node must send this as its socket drains, at the latest after half of
                       limits.NO_ACK_WINDOW deliveries or limits.WINDOW_BYTES / 2; deliveries that it
                       never sent it may return by `Return` before `Cancel` or `SessionDown`
-    otherwise         ignored
+    otherwise         `credit` messages beyond the prefetch, that its node keeps for its client,
+                      instead of those said before (reply: Count, the deliveries so far). Since
+                      version READ_AHEAD; ignored before
     """
 
     consumer: ConsumerId
@@ -131,7 +133,9 @@ class Return(QueueCommand, frozen=True, array_like=True, tag="return"):
     """Return messages to the queue, ahead of the ready ones, in the order of the ids.
 
     failed  delivery-count rises: basic.reject, not basic.nack or basic.recover
-    unseen  the client has not been sent them: a relay's stay with it
+    unseen  no client has been sent them: a relay's stay with it. From version READ_AHEAD on others
+            take their old places, and count as acquired only if another consumer has been given
+            messages since (reply: Count, the deliveries so far)
     """
 
     consumer: ConsumerId

@@ -41,7 +41,9 @@ from warren_wire.queue_values.config import QueueConfig
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _CONSUMER_FIELDS: Final = tuple(
-    each.name for each in fields(Consumer) if each.name not in ("held", "numbering", "filter")
+    each.name
+    for each in fields(Consumer)
+    if each.name not in ("held", "numbering", "filter", "lane", "ahead")
 )
 """Fields of a `Consumer` that are plain values."""
 _PLAIN: Final = (
@@ -62,7 +64,8 @@ _PLAIN: Final = (
 _consumer_values: Final = attrgetter(*_CONSUMER_FIELDS)
 _Counts: TypeAlias = tuple[int, int, int]
 _ConsumerRow: TypeAlias = tuple[list[Any], list[Held], Numbering, int]
-"""The _CONSUMER_FIELDS of a `Consumer`, what it holds with the names of that, its filter or 0."""
+"""The _CONSUMER_FIELDS of a `Consumer` and `ahead`, unless that is 0, as in a state of the first
+version; what it holds with the names of that, its filter or 0."""
 _UplinkRow: TypeAlias = tuple[
     tuple[int, str, int, dict[int, tuple[AnyReply, ...]], int, int, bool], list[_ConsumerRow]
 ]
@@ -148,7 +151,10 @@ def snapshot(state: QueueState) -> bytes:
         kind(
             version=state.version,
             config=state.config,
-            plain=[getattr(state, name) for name in _PLAIN],
+            plain=[
+                *(getattr(state, name) for name in _PLAIN),
+                *([state.taker] if state.taker is not None else ()),
+            ],
             contents=state.contents.dump(),
             lanes=order.dump(),
             came_back=(order.returned_count, *order.dump_returned())
@@ -161,10 +167,7 @@ def snapshot(state: QueueState) -> bytes:
             origins=(origins.dropped, origins.dump()) if origins or origins.dropped else None,
             over=sorted(state.over.items()),
             uplinks=[_uplink_row(uplink) for uplink in state.uplinks.values()],
-            service=[
-                (priority, list(state.service.lanes[priority]))
-                for priority in sorted(state.service.lanes)
-            ],
+            service=[(at[1], list(state.service.lanes[at])) for at in state.service.order],
             active=state.active.key if state.active is not None else None,
             relays=[astuple(state.relays[name])[:-1] for name in sorted(state.relays)],
             filters=_filters_row(state) if state.filters.next_id > 1 else None,
@@ -190,7 +193,7 @@ def _letters_row(letters: LetterQueue) -> tuple[_Counts, list[bytes]] | None:
 def _uplink_row(uplink: SeenUplink) -> _UplinkRow:
     consumers: list[_ConsumerRow] = [
         (
-            list(_consumer_values(one)),
+            [*_consumer_values(one), *([one.ahead] if one.ahead else ())],
             one.held,
             one.numbering,
             one.filter.id if one.filter is not None else 0,
@@ -232,8 +235,9 @@ def restore(data: bytes) -> QueueState:
     row = _DECODER.decode(data)
     state = QueueState(row.config)
     state.version = row.version
-    for name, value in zip(_PLAIN, row.plain, strict=True):
+    for name, value in zip(_PLAIN, row.plain, strict=False):
         setattr(state, name, value)
+    state.taker = tuple(row.plain[-1]) if len(row.plain) > len(_PLAIN) else None
     state.contents.load(row.contents)
     state.order.load(row.lanes)
     if row.came_back is not None:
@@ -281,7 +285,7 @@ def _load_beside(state: QueueState, row: _Row) -> None:
 def _load_consumer(state: QueueState, uplink: SeenUplink, row: _ConsumerRow) -> None:
     """Load a consumer with its place among those of its relay and filter."""
     values, held, numbering, filter_id = row
-    named = dict(zip(_CONSUMER_FIELDS, values, strict=True))
+    named = dict(zip((*_CONSUMER_FIELDS, "ahead"), values, strict=False))
     consumer = Consumer(**named, held=held, numbering=numbering)
     uplink.add(consumer)
     if consumer.exclusive and not consumer.cancelled:

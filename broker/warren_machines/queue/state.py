@@ -28,6 +28,9 @@ from warren_wire.queue_values.config import QueueConfig
 
 ConsumerKey: TypeAlias = tuple[int, int]
 """(uplink, consumer)."""
+Lane: TypeAlias = tuple[bool, int]
+"""(whether its own window has room, priority): a higher one is served before a lower one."""
+_NO_LANE: Lane = (True, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +39,7 @@ class Consumer:
 
     order        of attachment, unique in a queue
     limit        unsettled messages it may hold; not for explicit credit
+    ahead        beyond the limit, those that its node keeps until its client has settled others
     windowed     the limit is the machine's, so bytes are bounded too
     credit       explicit credit that is left
     held         messages not settled; for no_ack: those that may not have left for the client
@@ -44,13 +48,15 @@ class Consumer:
     suspended    its node is suspected: gets nothing until the node is back
     quiescing    it is the single active one, and one of higher priority waits for it to settle
     queued       is in the service queue
+    lane         the lane in which it is queued
     relay        name of the relay that it is of; "": none
     numbering    with a relay: the names of what it holds
     filter       it gets only what this matches; None: everything, or it is cancelled
     drain_at     the newest block when a drain was asked for that waits for its filter; 0: none is
 
     Invariants: held_count is the messages in `held`; ids in `held` ascend and are < next_msg_id;
-    queued implies that it may be served; one with a filter that may be served is queued or parked
+    queued implies that it may be served, in its lane; one with a filter that may be served is
+    queued or parked
     """
 
     uplink: int
@@ -75,58 +81,68 @@ class Consumer:
     suspended: bool = False
     quiescing: bool = False
     queued: bool = False
+    lane: Lane = _NO_LANE
     relay: str = ""
     numbering: Numbering = field(default_factory=list)
     filter: Filter | None = None
     drain_at: int = 0
+    ahead: int = 0
 
     @property
     def key(self) -> ConsumerKey:
         """Its identity in the queue."""
         return self.uplink, self.id
 
+    @property
+    def lane_now(self) -> Lane:
+        """The lane in which it is to be served."""
+        return not self.ahead or self.held_count < self.limit, self.priority
+
 
 class Service:
     """The consumers that may be served: a lane for each priority, in turn within it.
 
+    Those that are only given messages ahead have lanes of their own, below all others: they get
+    what no consumer has room for.
     A client may have any number of them, of as many priorities: none of these steps visits them.
 
-    Invariant: no lane is empty; `priorities` are those of the lanes, ascending
+    Invariant: no lane is empty; `order` are the lanes, ascending
     """
 
-    __slots__ = ("lanes", "priorities")
+    __slots__ = ("lanes", "order")
 
     def __init__(self) -> None:
-        self.lanes: dict[int, OrderedDict[ConsumerKey, Consumer]] = {}
-        self.priorities: list[int] = []
+        self.lanes: dict[Lane, OrderedDict[ConsumerKey, Consumer]] = {}
+        self.order: list[Lane] = []
 
     def add(self, consumer: Consumer) -> None:
         """Put a consumer at the end of its lane."""
-        lane = self.lanes.get(consumer.priority)
+        at = consumer.lane = consumer.lane_now if consumer.ahead else (True, consumer.priority)
+        lane = self.lanes.get(at)
         if lane is None:
-            lane = self.lanes[consumer.priority] = OrderedDict()
-            insort(self.priorities, consumer.priority)
+            lane = self.lanes[at] = OrderedDict()
+            insort(self.order, at)
         lane[consumer.key] = consumer
         consumer.queued = True
 
     def remove(self, consumer: Consumer) -> None:
         """Take a consumer out of its lane."""
         consumer.queued = False
-        priority = consumer.priority
-        lane = self.lanes[priority]
+        at, consumer.lane = consumer.lane, _NO_LANE
+        lane = self.lanes[at]
         del lane[consumer.key]
         if not lane:
-            del self.lanes[priority]
-            del self.priorities[bisect_left(self.priorities, priority)]
+            del self.lanes[at]
+            del self.order[bisect_left(self.order, at)]
 
     def clear(self) -> None:
         """Take all out: the queue is deleted."""
         self.lanes.clear()
-        self.priorities.clear()
+        self.order.clear()
 
     def check(self) -> None:
         """Assert the invariant."""
-        assert sorted(self.lanes) == self.priorities, self.priorities
+        assert sorted(self.lanes) == self.order, self.order
         assert all(self.lanes.values()), "an empty lane of consumers"
 
 
@@ -251,6 +267,8 @@ class QueueState:
     over         node to the highest number of its incarnations that have ended; one entry per node,
                  whatever the number of its restarts
     version      of the newest submission applied
+    taker        (uplink, consumer, time since which no other one was given messages; -1: always).
+                 (0, 0): a claim. None: nothing was given since READ_AHEAD
 
     Every live message is in exactly one place: ready, returned, delayed, held by one consumer,
     kept for one relay, in one claim, in one stage, among the letters. `check()` asserts it.
@@ -291,6 +309,7 @@ class QueueState:
     unused_ms: int = 0
     timer_ms: int = 0
     version: int = OLDEST
+    taker: tuple[int, int, int] | None = None
 
     def leave(self, index: int, first: int, last: int) -> None:
         """Forget a run that is in no place any more."""
@@ -498,7 +517,7 @@ class QueueState:
                 assert self.filters.get(consumer.filter.id) is consumer.filter, consumer.key
                 assert not consumer.cancelled, consumer.key
                 assert not (consumer.queued and consumer.key in consumer.filter.parked)
-            queued = consumer.key in self.service.lanes.get(consumer.priority, ())
+            queued = consumer.key in self.service.lanes.get(consumer.lane_now, ())
             assert queued == consumer.queued, (consumer.key, queued)
             assert consumer.uplink in self.uplinks, consumer.key
         assert not self.filters or self.filters.newest >= self.contents.newest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.machines.queue.world import Queue, config
-from warren_broker.cluster.client.queue_client import MSG_ID_MAX
+from warren_broker.cluster.client.read_ahead import MSG_ID_MAX
 from warren_machines.queue.commands import (
     AnyCommand,
     Cancel,

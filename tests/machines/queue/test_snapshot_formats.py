@@ -269,6 +269,17 @@ def a_queue_with_jobs() -> Queue:
     return queue
 
 
+def a_queue_that_was_read_ahead() -> Queue:
+    """A consumer that is given messages ahead, and what goes back unsent to its lane."""
+    queue = a_queue_with_jobs()
+    queue.do(c.Checkout(8, 8, "ahead", 2), uplink=7)
+    queue.put(5)
+    queue.do(c.Credit(8, 0, 2), uplink=7)
+    queue.do(c.Return(8, ((2, 9),), failed=False, unseen=True), uplink=7)
+    queue.do(c.Credit(8, 0, 1), uplink=7)
+    return queue
+
+
 MADE: dict[str, Callable[[], Queue]] = {
     "LETTERS": a_queue_with_letters,
     "IDS": a_queue_with_ids,
@@ -300,3 +311,7 @@ def _is_written_and_read(queue: Queue, written: str) -> None:
     assert counts(state) == queue.stat()
     assert queue.machine.live_indexes(state) == queue.machine.live_indexes(queue.state)
     assert queue.machine.snapshot(state) == queue.digest()
+
+
+def test_so_is_what_was_read_ahead() -> None:
+    _is_written_and_read(a_queue_that_was_read_ahead(), snapshot_bytes.READ_AHEAD)

@@ -9,7 +9,7 @@ from sim.whole.ledger import Book
 from sim.whole.people import OneAtATime, Person
 from sim.whole.profile import SIFTED, QueuePlan
 from sim.whole.sieves import SIEVES, UNNUMBERED, passes
-from sim.whole.windows import DELIVERIES
+from sim.whole.windows import AHEAD, DELIVERIES
 from warren_broker.access import requests
 from warren_machines.message_filter.definition import MessageFilter, encode_filter
 from warren_machines.metadata.records import QueueRecord
@@ -38,6 +38,8 @@ class Subscription:
 
     next_msg_id  the id its next message must have
     newest       (publisher, life, priority) -> the number of the newest message
+    prefetch     how many it may have that it has not handled; 0: no such limit
+    holds        how many it has
     ended        the session has ended; later deliveries are ignored
     """
 
@@ -54,7 +56,7 @@ class Subscription:
         if owner.plan.name == SIFTED and not owner.steady:
             self.sieve = owner.rng.choice((None, 0, 1))
         self.short = any(one[0] == DELIVERIES for one in owner.world.profile.windows)
-        self.next_msg_id = 0
+        self.next_msg_id = self.prefetch = self.holds = 0
         self.newest: dict[tuple[bytes, bytes, int], int] = {}
         self.ended = False
 
@@ -64,6 +66,9 @@ class Subscription:
         prefetch = 0 if self.no_ack or self.explicit else rng.choice((1, 3, 20))
         if self.owner.is_short_of_time():
             prefetch = min(prefetch, 1)
+        elif prefetch and any(one[0] == AHEAD for one in self.owner.world.profile.windows):
+            prefetch = max(prefetch, 2)  # with one nothing is settled while a settle is under way
+        self.prefetch = prefetch
         command = commands.Checkout(
             self.consumer,
             self.session,
@@ -127,6 +132,14 @@ class Subscription:
         key = (self.book.group, self.process.boot_id, self.consumer)
         return key in self.owner.world.checkers.order.disconnects.taken
 
+    @property
+    def may_miss(self) -> bool:
+        """Whether deliveries may be left out: given back by its node, or taken back."""
+        client = self.process.broker.queues.cluster.client(self.queue.group)
+        local = None if client is None else client.consumers.get(self.consumer)
+        ahead = None if local is None else local.ahead
+        return self.no_ack or self.lapsed or (ahead is not None and ahead.used)
+
     # ------------------------------------------------------------ Receiver
 
     def deliver(self, consumer: int, delivery: commands.Delivery, block: Block) -> None:
@@ -136,7 +149,7 @@ class Subscription:
         require(consumer == self.consumer, "delivered to another consumer", consumer)
         require(
             delivery.first_msg_id == self.next_msg_id
-            or ((self.no_ack or self.lapsed) and delivery.first_msg_id > self.next_msg_id)
+            or (self.may_miss and delivery.first_msg_id > self.next_msg_id)
             or self.book.plan.takes_back,
             "a delivery is missing or repeated",
             consumer,
@@ -144,6 +157,17 @@ class Subscription:
             delivery,
         )
         self.next_msg_id = delivery.first_msg_id
+        self.holds += delivery.last - delivery.first + 1
+        require(
+            not self.prefetch
+            or self.holds <= self.prefetch
+            or self.lapsed
+            or self.book.plan.takes_back,
+            "more than its prefetch",
+            consumer,
+            self.holds,
+            self.prefetch,
+        )
         world = self.owner.world
         notes = {
             number: int(dict(pairs).get(ANNOTATION, b"-1"))
@@ -191,6 +215,7 @@ class Subscription:
         """Finish a message: acknowledge, requeue or reject it."""
         if self.ended:
             return
+        self.holds -= 1
         ids, rng = ((msg_id, msg_id),), self.owner.rng
         consuming = self.process.broker.consuming
         if not self.owner.steady and rng.random() < self.book.plan.trouble:
@@ -220,10 +245,16 @@ class Subscription:
             self.process.loop.now_ms + MODIFIED_MS if msg_id % 4 and self.book.plan.delays else 0
         )
         pairs = ((ANNOTATION, str(acquired).encode()),)
-        client.command(
-            Modify(self.consumer, ids, failed, annotations=pairs, ready_ms=ready_ms),
-            lambda reply, index: self.modified(reply, body, acquired),
-        )
+        modify = Modify(self.consumer, ids, failed, annotations=pairs, ready_ms=ready_ms)
+        # An outcome of a link with credit goes as a command; what is read ahead for goes the way of
+        # acknowledgements.
+        local = client.consumers.get(self.consumer)
+        if local is not None and local.ahead is not None:
+            client.acknowledge(
+                modify, on_reply=lambda reply, index: self.modified(reply, body, acquired)
+            )
+        else:
+            client.command(modify, lambda reply, index: self.modified(reply, body, acquired))
 
     def modified(self, reply: Any, body: bytes, acquired: int) -> None:
         """Handle the answer to a modified outcome: the message has its annotation from now on.

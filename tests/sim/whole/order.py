@@ -6,6 +6,7 @@ effects; it knows the rules, and none of the machine's code.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,10 @@ from warren_machines.queue import commands
 from warren_machines.queue.commands import Submission
 from warren_machines.queue.effects import Deliver
 from warren_machines.queue.ready import limits
+from warren_machines.queue.ready.ranges import COUNT_MASK, LANE_SHIFT, Held, unmarked
 from warren_machines.queue.state import Consumer, QueueState
 from warren_raft.machine import Applied
+from warren_raft.versions import READ_AHEAD
 from warren_wire.block.block import Block
 from warren_wire.queue_values.config import QueueConfig
 
@@ -75,10 +78,10 @@ class Before:
     config: QueueConfig
 
 
-def _held(consumer: Consumer) -> dict[int, Message]:
+def _held(held: Iterable[Held], mask: int = -1) -> dict[int, Message]:
     return {
-        first_id + at: (index, first + at, failed, acquired)
-        for first_id, last_id, index, first, failed, acquired, _ in consumer.held
+        first_id + at: (index, first + at, failed, acquired & mask)
+        for first_id, last_id, index, first, failed, acquired, _ in held
         for at in range(last_id - first_id + 1)
     }
 
@@ -96,7 +99,7 @@ def before(state: QueueState, submission: Submission, now: int) -> Before | None
     every = [one for one in state.all_consumers() if not one.relay]
     return Before(
         expanded(state.order.returned),
-        {one.key: _held(one) for one in every},
+        {one.key: _held(one.held) for one in every},
         frozenset(one.key for one in every if one.no_ack),
         {one.key: (one.order, one.session) for one in every},
         {
@@ -132,11 +135,18 @@ class Order:
     said    (group, uplink, consumer, msg_id) -> what was delivered under that id
     claims  (group, reader, number): those that were answered
     effects (group, index) -> what the entry has the leader do, on whatever member
+    unsent  what the entry gives back that no client was sent, its consumer, since when it had it
+    first_again     those of them that leave ahead of all lanes, though nobody has acquired them
+    ahead_of_lanes  (group, index, ordinal) of all such
     """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.pending: Before | None = None
+        self.unsent: list[tuple[Message, tuple[int, int], int]] = []
+        self.first_again: list[Message] = []
+        self.ahead_of_lanes: set[tuple[int, int, int]] = set()
+        self.takers: dict[int, tuple[tuple[int, int], int]] = {}
         self.taken: dict[tuple[int, int, int], int] = {}
         self.said: dict[tuple[int, int, int, int], Message] = {}
         self.claims: dict[tuple[int, str, int], bool] = {}
@@ -152,6 +162,13 @@ class Order:
     def begins(self, state: QueueState, submission: Submission, now: int) -> None:
         """A member is about to apply an entry."""
         self.pending = before(state, submission, now)
+        self.unsent, self.first_again = [], []
+        for command in submission.commands:
+            if isinstance(command, commands.Return) and command.unseen:
+                consumer = state.find(submission.uplink, command.consumer)
+                if consumer is not None:
+                    one_lane = state.config.kind == "classic" and not state.config.priority_max
+                    self._goes_back(consumer, command.msg_ids, one_lane)
 
     def applied(
         self,
@@ -179,11 +196,21 @@ class Order:
         self.letters.applied(entry, replies, state)
         if block is not None:
             self._came(group, index, submission, block, state)
-        given, fresh = self._delivered(group, applied)
+        given, fresh, takers = self._delivered(group, applied)
         if state.order.count and state.consumer_count:
             self._nobody_waits(group, state)
         for command, reply in zip(submission.commands, replies, strict=False):
-            given += self._answered(group, submission, command, reply)
+            answered = self._answered(group, submission, command, reply)
+            got = isinstance(reply, commands.GetReply)
+            takers |= (
+                {(submission.uplink, command.consumer) if got else (0, 0)} if answered else set()
+            )
+            given += answered
+        self._unsent(group, given, pending is not None, state)
+        if not all(self._alone(group, key, since) for _, key, since in self.unsent):
+            pending = None  # they count as acquired, or do not
+        # The machine has not noted which was given messages before the version.
+        self._taken_by(group, takers if submission.version >= READ_AHEAD else {(0, 0)}, now)
         # One submission may get a message, return it, and give it to a consumer: the reply to the
         # first and the effect of the last are apart, so they are put in order here.
         for message in sorted(given):
@@ -211,6 +238,43 @@ class Order:
         self.lanes[group, index] = lanes
         if any(type(command) is commands.SinkStage for command in submission.commands):
             self.staged[group, index] = True
+
+    def _goes_back(self, consumer: Consumer, msg_ids: commands.MsgIds, one_lane: bool) -> None:
+        """Note what is about to go back without having been sent.
+
+        A classic queue without priorities has what came back in the order of arrival, ahead of all
+        else, whether it was sent or not; so has any queue what it gave before the version.
+        """
+        for held in consumer.held:
+            for msg_id, message in _held((held,), COUNT_MASK).items():
+                if any(first <= msg_id <= last for first, last in msg_ids):
+                    self.unsent.append((message, consumer.key, held[6]))
+                    if one_lane or held[5] <= COUNT_MASK:
+                        self.first_again.append(message)
+
+    def _unsent(self, group: int, given: list[Message], plain: bool, state: QueueState) -> None:
+        """Note what is ready, or was given, as if its consumer had never been given it."""
+        now = {*given, *expanded(map(unmarked, state.order))} if self.unsent else set()
+        self.ahead_of_lanes.update([(group, *message[:2]) for message in self.first_again])
+        for message, key, since in self.unsent:
+            index, ordinal, failed, acquired = message
+            if message in now:
+                self.taken[group, index, ordinal] -= 1
+            counted = (index, ordinal, failed, acquired + 1) in now
+            counted &= plain and self._alone(group, key, since)
+            require(not counted, "counted though it was not sent", group, message)
+
+    def _alone(self, group: int, key: tuple[int, int], since: int) -> bool:
+        """Return whether no other consumer than that was given messages since a time."""
+        taker, began = self.takers.get(group, (None, 0))
+        return taker == key and since > began
+
+    def _taken_by(self, group: int, takers: set[tuple[int, int]], now: int) -> None:
+        """Note which consumer was given messages; (0, 0): several were, or none."""
+        for taker in takers if len(takers) == 1 else {(0, 0)} if takers else ():
+            known = self.takers.get(group)
+            if known is None or known[0] != taker:
+                self.takers[group] = taker, -1 if known is None and taker[0] else now
 
     # ------------------------------------------------------------ what leaves
 
@@ -251,9 +315,9 @@ class Order:
 
     def _delivered(
         self, group: int, applied: Applied
-    ) -> tuple[list[Message], list[tuple[int, int]]]:
-        """Return what consumers were given, and the places of those that none had before."""
-        given, fresh = [], []
+    ) -> tuple[list[Message], list[tuple[int, int]], set[tuple[int, int]]]:
+        """Return what was given, the places of what had never been, and the consumers."""
+        given, fresh, takers = [], [], set()
         for effect in applied.effects:
             if not isinstance(effect, Deliver):
                 continue
@@ -263,9 +327,10 @@ class Order:
                     msg_id = one.first_msg_id + at - one.first
                     if self._say(group, effect.uplink, effect.consumer, msg_id, message):
                         given.append(message)
+                        takers.add((effect.uplink, effect.consumer))
                         if not one.acquired_count:
                             fresh.append((one.index, at))
-        return given, fresh
+        return given, fresh, takers
 
     def _answered(
         self, group: int, submission: Submission, command: Any, reply: Any
@@ -316,10 +381,25 @@ class Order:
     def _strict(self, group: int, fresh: list[tuple[int, int]], state: QueueState) -> None:
         """Check that each consumer that was served got the first in the queue."""
         order = state.order
-        require(not order.returned, "returned messages wait", group, fresh, order.returned)
+        came_back = {one for one in fresh if (group, *one) in self.ahead_of_lanes}
+        self.ahead_of_lanes.difference_update([(group, *one) for one in came_back])
+        if came_back != set(fresh):
+            require(not order.returned, "returned messages wait", group, fresh, order.returned)
         for index, at in fresh:
+            if (index, at) in came_back:
+                continue
             lane = self.lanes[group, index][at]
             require(not order.mask >> lane + 1, "a higher priority waits", group, index, at, lane)
+            for above, back in order.back.items():
+                older = (above, *back.head()[:2]) if above == lane else (above,)
+                require(
+                    above < lane or (above == lane and (lane, index, at) < older),
+                    "what came back to its lane waits",
+                    group,
+                    index,
+                    at,
+                    older,
+                )
             if order.mask >> lane & 1:
                 head = order.lanes[lane].head()
                 staged = (group, head[0]) in self.staged or (group, index) in self.staged
@@ -347,8 +427,13 @@ class Order:
         self.checked += 1
         expected = list(pending.returned)
         for command, reply in zip(submission.commands, replies, strict=False):
-            if not isinstance(reply, commands.Refused):
-                expected += _given_back(pending, submission.uplink, command)
+            if isinstance(reply, commands.Refused):
+                continue
+            if isinstance(command, commands.Return) and command.unseen:
+                if submission.version >= READ_AHEAD:
+                    expected[:0] = _unsent(pending, submission.uplink, command)
+                    continue
+            expected += _given_back(pending, submission.uplink, command)
         if state.config.kind == "classic" and not state.config.priority_max:
             expected.sort()
         left = expanded(state.order.returned)
@@ -378,6 +463,27 @@ class Order:
                             expected,
                         )
                         last = max(last, place)
+
+
+def _unsent(pending: Before, uplink: int, command: commands.Return) -> list[Message]:
+    """What goes back uncounted ahead of the returned ones, where it came from."""
+    one_lane = pending.config.kind == "classic" and not pending.config.priority_max
+    ahead: list[Message] = []
+    for index, at, failed, marked in _cut(pending, uplink, command):
+        if one_lane or not marked >> LANE_SHIFT:
+            ahead.append((index, at, failed, marked & COUNT_MASK))
+    return ahead
+
+
+def _cut(pending: Before, uplink: int, command: Any) -> list[Message]:
+    """Take out of what was held, and return, what a command names."""
+    held = pending.holds.get((uplink, command.consumer), {})
+    return [
+        held.pop(msg_id)
+        for first, last in command.msg_ids
+        for msg_id in sorted(held)
+        if first <= msg_id <= last
+    ]
 
 
 def _given_back(pending: Before, uplink: int, command: Any) -> list[Message]:
@@ -412,16 +518,14 @@ def _given_back(pending: Before, uplink: int, command: Any) -> list[Message]:
                 if key not in pending.no_ack:
                     back += [held[msg_id] for msg_id in sorted(held)]
     elif isinstance(command, commands.Return | commands.Settle | commands.Discard):
-        held = pending.holds.get((uplink, command.consumer), {})
-        cut = [
-            held.pop(msg_id)
-            for first, last in command.msg_ids
-            for msg_id in sorted(held)
-            if first <= msg_id <= last
-        ]
+        cut = _cut(pending, uplink, command)
         if isinstance(command, commands.Return):
             back, failed = cut, int(command.failed)
-    again = [(index, at, fails + failed, acquired + 1) for index, at, fails, acquired in back]
+    in_place = pending.config.kind == "classic" and pending.config.priority_max
+    mask = -1 if in_place else COUNT_MASK
+    again = [
+        (index, at, fails + failed, (acquired & mask) + 1) for index, at, fails, acquired in back
+    ]
     limit = pending.config.delivery_limit
     return [
         one

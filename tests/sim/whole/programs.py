@@ -11,11 +11,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import require
+from sim.whole.windows import AHEAD
 from warren_machines.metadata import codec as metadata_codec
 from warren_machines.metadata.state import MetadataState
 from warren_machines.queue import codec as queue_codec
 from warren_raft.types import METADATA_GROUP
-from warren_raft.versions import VersionNeeded, Versions
+from warren_raft.versions import OWN, VersionNeeded, Versions
 
 if TYPE_CHECKING:
     from sim.whole.process import Machine, Process
@@ -59,11 +60,12 @@ class Programs:
     def drawn(self) -> Versions:
         """Return the versions of the program that a node is started with.
 
-        Without a roll the cluster stays at version 1, as one that waits for its operator: a world
-        in which a planted bug is known to be found stays the same when a version is added.
+        Without a roll the cluster stays at version 1, as one that waits for its operator, unless it
+        reads ahead: a world in which a planted bug is known to be found stays the same when a
+        version is added.
         """
         if not self.on:
-            return OLD
+            return OWN if any(one[0] == AHEAD for one in self.world.profile.windows) else OLD
         return NEW if self.raised > 1 or self.rng.random() < NEW_SHARE else OLD
 
     def started(self, process: Process) -> None:

@@ -50,6 +50,7 @@ HOMES = {
 }
 DELIVERIES = "cluster.remote_deliveries"
 """Where this module has bounds, consumers have no room now and then, too."""
+AHEAD = "cluster.client.read_ahead"
 Windows = tuple[tuple[str, str, int], ...]
 
 
@@ -75,7 +76,7 @@ def draw(rng: Random, lives: bool) -> Windows:
             ("metadata.state", "REPLIES_KEPT_MAX", replies),
             ("cluster.definitions", "REPLIES_KEPT_MAX", replies),
         ]
-    return (*found, *_of_deliveries(Random(repr(found))))
+    return (*found, *_of_deliveries(Random(repr(found))), *_read_ahead(Random(f"ahead {found}")))
 
 
 def _of_deliveries(rng: Random) -> Windows:
@@ -85,6 +86,17 @@ def _of_deliveries(rng: Random) -> Windows:
     return (
         (DELIVERIES, "NODE_WINDOW_BYTES", rng.choice((1, 400))),
         (DELIVERIES, "PIECE_BYTES", rng.choice((1, 200))),
+    )
+
+
+def _read_ahead(rng: Random) -> Windows:
+    """Consumers of every prefetch are given messages ahead; so many at most."""
+    if rng.random() < 0.3:
+        return ()
+    return (
+        (AHEAD, "PREFETCH_MIN", 1),
+        (AHEAD, "COVERED", rng.choice((2, 50, 50))),
+        (AHEAD, "AHEAD_MAX", rng.choice((1, 5, 8_000))),
     )
 
 

@@ -8,8 +8,10 @@ from typing import TypeAlias
 import msgspec
 
 from warren_broker.access import requests
+from warren_broker.cluster.client import read_ahead
 from warren_broker.cluster.client.queue_client import GroupClient, LocalConsumer, Receiver
 from warren_broker.cluster.client.queues import QueueClients
+from warren_broker.cluster.client.read_ahead import ReadAhead
 from warren_broker.cluster.client.uplink import OnReply
 from warren_machines.metadata.records import QueueRecord
 from warren_machines.queue import commands
@@ -24,6 +26,14 @@ Done: TypeAlias = errors.Answer[requests.RequestDone]
 Got: TypeAlias = errors.Answer[requests.GotMessage | requests.GotNothing]
 GET_READ_MS = 200
 """A read that takes longer is given up: the get becomes a log entry, which waits for a leader."""
+
+
+def _read_ahead(command: commands.Checkout) -> ReadAhead | None:
+    """Return the place of what a new consumer may be given beyond its prefetch."""
+    own = command.no_ack or command.explicit_credit or command.relay
+    if own or command.prefetch < read_ahead.PREFETCH_MIN:
+        return None
+    return ReadAhead(command.prefetch)
 
 
 class Consumers:
@@ -92,6 +102,7 @@ class Consumers:
             ends=cancel_on_failover and not queue.config.auto_delete,
             led_by=self._queues.cluster.leader_of(queue.group) or "",
             limit=command.prefetch or UNLIMITED_WINDOW,
+            ahead=_read_ahead(command),
             missed=missed,
             timed_out=timed_out,
             activity=activity,

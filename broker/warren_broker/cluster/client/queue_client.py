@@ -7,19 +7,26 @@ for ACK_WAIT_MS: no client waits for them, and each submission is an entry that 
 again, then asked to resume each consumer after the last delivery received.  The machine applies
 each submission once and numbers deliveries consecutively, so neither step loses or doubles
 anything.
+4. A consumer that settles its window faster than settled messages are replaced is given more than
+that (`ReadAhead`), which waits here until its client has settled what it was sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
+from warren_broker.cluster.client.read_ahead import AHEAD_LOOK_MS, MSG_ID_MAX, ReadAhead
 from warren_broker.cluster.client.uplink import OnReply, Sent, Uplink
 from warren_machines.queue.commands import (
     Acknowledgement,
     Cancel,
+    Count,
+    Credit,
     Delivery,
+    Modify,
     MsgIds,
     Resume,
     Resumed,
@@ -28,15 +35,13 @@ from warren_machines.queue.commands import (
 )
 from warren_machines.queue.effects import ActiveIs, CancelConsumer
 from warren_machines.queue.ready.limits import UNLIMITED_WINDOW, WINDOW_BYTES
+from warren_raft.versions import READ_AHEAD
 from warren_wire.block.block import Block
 
 SEEK_INTERVAL_MS = 100
 SEEK_INTERVAL_MS_MAX = 2_000
 ACK_WAIT_MS = 10
 """How long an acknowledgement may wait while its consumer has credit left."""
-
-MSG_ID_MAX = (1 << 63) - 1
-"""No delivery has a higher number: a range up to it is all from its beginning on."""
 
 
 class Carrier(Protocol):
@@ -51,11 +56,15 @@ class Carrier(Protocol):
     def touch(self, client: GroupClient) -> None:
         """Call `client.pump()` at the end of this pass."""
 
-    def touch_later(self, client: GroupClient, delay_ms: int) -> None:
-        """Call `client.ack_wait_over()` in so many milliseconds."""
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        """Call something in so many milliseconds."""
 
     def now_ms(self) -> int:
         """Return the time of this pass, on a clock that never moves backwards."""
+
+    @property
+    def version(self) -> int:
+        """The cluster's version."""
 
     def seek(self, client: GroupClient) -> None:
         """Find the unknown leader, then touch the client."""
@@ -96,6 +105,7 @@ class LocalConsumer:
     resuming     how often the queue was asked to send deliveries again, and has not answered
     given_back   it ends: what has not arrived goes back to the queue, and is not taken any more
     active_index of the entry of which `activity` was told last
+    ahead        what it is given beyond its window; None: it is not
     """
 
     consumer: int
@@ -117,6 +127,7 @@ class LocalConsumer:
     left_out: bool = False
     resuming: int = 0
     given_back: bool = False
+    ahead: ReadAhead | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -167,6 +178,11 @@ class GroupClient:
         if local is not None:
             count = sum([last - first + 1 for first, last in command.msg_ids])
             urgent |= 2 * local.unsettled >= local.window
+            if local.ahead is not None:
+                local.ahead.sent -= count
+                local.ahead.settled += count
+                if urgent and not local.ahead.measures:
+                    on_reply = self._measuring(local, local.ahead, on_reply)
             if urgent:
                 local.unsettled -= count
             else:
@@ -176,12 +192,18 @@ class GroupClient:
         self.uplink.command(command, on_reply)
         if urgent:
             self._touch()
-            return
-        if self._ack_since_ms < 0:
-            self._ack_since_ms = self.carrier.now_ms()
-        if not self._acks_due:
-            self._acks_due = True
-            self.carrier.touch_later(self, ACK_WAIT_MS)
+        else:
+            if self._ack_since_ms < 0:
+                self._ack_since_ms = self.carrier.now_ms()
+            if not self._acks_due:
+                self._acks_due = True
+                self.carrier.call_later(ACK_WAIT_MS, self.ack_wait_over)
+        if local is not None and local.ahead is not None:
+            if isinstance(command, Return | Modify):
+                # What comes back goes ahead of what waits, as it does where nothing is read ahead.
+                self._recall(local, local.ahead)
+            if local.ahead.unsent:
+                self._send_ahead(local, local.ahead)
 
     def ack_wait_over(self) -> None:
         """Send the acknowledgements that nothing else has taken along, when they have waited.
@@ -199,9 +221,90 @@ class GroupClient:
             left_ms = self._ack_since_ms + ACK_WAIT_MS - self.carrier.now_ms()
         if left_ms > 0:
             self._acks_due = True
-            self.carrier.touch_later(self, left_ms)
+            self.carrier.call_later(left_ms, self.ack_wait_over)
         else:
             self._touch()
+
+    # ------------------------------------------------------------ read ahead
+
+    def _measuring(
+        self, local: LocalConsumer, ahead: ReadAhead, on_reply: OnReply | None
+    ) -> OnReply:
+        """Return a callback that adjusts what is given ahead to how long the reply has taken."""
+        began = self.carrier.now_ms()
+        ahead.measure(began)
+
+        def replied(reply: object, index: int) -> None:
+            wanted = ahead.measured(self.carrier.now_ms() - began)
+            if ahead.raises(wanted) and self.carrier.version >= READ_AHEAD:
+                self._grant(local, ahead, wanted)
+            if on_reply is not None:
+                on_reply(reply, index)
+
+        return replied
+
+    def _grant(self, local: LocalConsumer, ahead: ReadAhead, wanted: int) -> None:
+        """Tell the queue how much it is to give ahead.
+
+        1. It is told to give nothing ahead any more.  2. What it gave before that arrives, and is
+        more than the client may be sent.  So it answers the number of the first delivery after it.
+        """
+        if local.given_back or self.consumers.get(local.consumer) is not local:
+            return
+        if ahead.recalled and wanted:
+            return
+        ahead.granted = wanted
+        ahead.grants += 1
+        ahead.strict_from = MSG_ID_MAX
+        number = ahead.grants
+
+        def granted(reply: object, index: int) -> None:
+            if not wanted and number == ahead.grants and isinstance(reply, Count):
+                ahead.strict_from = reply.messages
+                self._send_ahead(local, ahead)
+
+        self.command(Credit(local.consumer, 0, wanted), granted)
+
+    def _send_ahead(self, local: LocalConsumer, ahead: ReadAhead) -> None:
+        """Send a client what waits, as far as its window has room."""
+        while (run := ahead.next_run()) is not None:
+            local.receiver.deliver(local.consumer, *run)
+        if ahead.unsent and not ahead.looks:
+            ahead.looks, ahead.seen = True, ahead.settled
+            self.carrier.call_later(AHEAD_LOOK_MS, partial(self._look, local, ahead))
+
+    def _look(self, local: LocalConsumer, ahead: ReadAhead) -> None:
+        """Give back what waits if its client has slowed down: other consumers may want it."""
+        ahead.looks = False
+        if ahead.unsent and ahead.stands():
+            self._recall(local, ahead)
+        elif ahead.unsent:
+            self._send_ahead(local, ahead)
+
+    def _recall(self, local: LocalConsumer, ahead: ReadAhead) -> None:
+        """Return what waits, and have nothing given ahead; the consumer continues.
+
+        1. Messages 5 to 9 wait, and go back.  2. 10 to 14, given before that, arrive.  3. Were they
+        sent, the client would get 5 to 9 after them. So all that is given until 5 to 9 are back
+        goes back, too, and what arrives is sent when the queue has said what that is.  4. Its
+        answer may be faster than what was given before: that is dropped.  5. Nothing waits when
+        the client returns its window, and 10 to 14 are under way: they are recalled as well.
+        Replayed by tests/broker/cluster/client/test_read_ahead.py
+        """
+        under_way = local.next_msg_id < ahead.strict_from
+        if not (ahead.unsent or under_way) or ahead.recalled or local.given_back:
+            return
+
+        def returned(reply: object, index: int) -> None:
+            if isinstance(reply, Count):
+                ahead.recalled = False
+                local.next_msg_id = max(local.next_msg_id, reply.messages)
+                local.unsettled -= ahead.take_back(reply.messages)
+                self._send_ahead(local, ahead)
+
+        ahead.recalled = True
+        self._grant(local, ahead, 0)
+        self._return_unsent(local, returned)
 
     def with_block(
         self, command: object, block: bytes | memoryview, on_reply: OnReply | None
@@ -307,24 +410,34 @@ class GroupClient:
         """
         local = self.consumers.pop(consumer, None)
         if local is not None and not local.no_ack:
-            unseen = (local.next_msg_id, MSG_ID_MAX)
-            self.command(Return(consumer, (unseen,), failed=False, unseen=True))
+            self._return_unsent(local)
 
     def give_back_unsent(self, consumer: int) -> bool:
-        """Give back what has not arrived for a consumer without acknowledgements, which ends.
+        """Give back what was not sent to a consumer that ends, with acknowledgements or without.
 
-        Return whether it is one: the caller's next command must be its `Cancel`. That settles what
-        the consumer holds, as if all of it had been sent; so both are of one submission, between
-        two of which the queue could give it more.
+        Return whether there may be such: the caller's next command must be its `Cancel`. That
+        settles what a consumer without acknowledgements holds, as if all of it had been sent; so
+        both are of one submission, between two of which the queue could give it more.
         Replayed by tests/broker/cluster/client/test_cancellation.py
         """
         local = self.consumers.get(consumer)
-        if local is None or not local.no_ack or local.given_back:
+        if local is None or local.given_back:
+            return False
+        if not local.no_ack and (local.ahead is None or not local.ahead.used):
             return False
         local.given_back = True
         self.uplink.keep_together(2)
-        self.command(Return(consumer, ((local.next_msg_id, MSG_ID_MAX),), failed=False))
+        self._return_unsent(local)
         return True
+
+    def _return_unsent(self, local: LocalConsumer, on_reply: OnReply | None = None) -> None:
+        """Return what waits for a consumer, and what never arrived."""
+        first = local.next_msg_id
+        if local.ahead is not None and local.ahead.unsent:
+            first = local.ahead.unsent[0][0].first_msg_id
+            local.unsettled -= local.ahead.take_back()
+        unseen = ((first, MSG_ID_MAX),)
+        self.command(Return(local.consumer, unseen, failed=False, unseen=True), on_reply)
 
     def resume(self, local: LocalConsumer, answered: Callable[[], None] | None = None) -> None:
         """Ask for deliveries to this consumer that were not received.
@@ -421,6 +534,14 @@ class GroupClient:
             local.unsettled += count
             size_bytes = block.size_bytes(delivery.first, delivery.last + 1)
             local.window = min(local.limit, WINDOW_BYTES * count // max(1, size_bytes))
+            if local.ahead is not None:
+                ahead = local.ahead
+                if ahead.unsent or first_id < ahead.strict_from or ahead.recalled:
+                    ahead.take(delivery, block, size_bytes)
+                    self._send_ahead(local, ahead)
+                    return
+                ahead.sent += count
+                ahead.message_bytes = max(1, size_bytes // count)
         local.receiver.deliver(consumer, delivery, block)
 
     def hear(self, effect: CancelConsumer | ActiveIs) -> None:
@@ -435,6 +556,10 @@ class GroupClient:
         local = self.consumers.get(consumer)
         if local is None:
             return
+        if reason == "deleted" and local.ahead is not None:
+            local.ahead.take_back()
+        elif local.ahead is not None:
+            self.give_back_unsent(consumer)
         if reason == "timeout" and local.timed_out is not None:
             local.timed_out(msg_ids, local.timeout_ms)
         else:

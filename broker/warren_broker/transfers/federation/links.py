@@ -144,7 +144,7 @@ def has_demand(state: QueueState) -> bool:
     other brokers consume with less. Else two queues, each upstream of the other, would pass
     messages to and fro. Neither basic.get nor a claim is a consumer that waits.
     """
-    return not state.order.count and any(priority >= 0 for priority in state.service.lanes)
+    return not state.order.count and any(priority >= 0 for _, priority in state.service.lanes)
 
 
 class FederationLinks(LinkSupervisor):

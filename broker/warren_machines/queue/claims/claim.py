@@ -253,6 +253,8 @@ def _take(context: QueueContext, reader: ReaderState, command: OpenClaim) -> Hel
         size_bytes += contents.size(run[0], run[1], run[2])
     if not runs and not command.keep_empty:
         return None
+    if runs:
+        context.taken_by((0, 0))
     # An empty claim has nothing to give back, and nothing that its queue could lose.
     ttl_ms = command.ttl_ms if runs else 0
     expires_ms = context.now + ttl_ms if ttl_ms else 0

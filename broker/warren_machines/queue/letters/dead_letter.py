@@ -6,7 +6,7 @@ from warren_machines.queue.apply_context import QueueContext
 from warren_machines.queue.commands import AnyReply, Count, SettleLetters
 from warren_machines.queue.delayed import delayed_retry
 from warren_machines.queue.effects import DeathReason
-from warren_machines.queue.ready.ranges import LANE_SHIFT, Run
+from warren_machines.queue.ready.ranges import COUNT_MASK, LANE_SHIFT, Run
 
 
 def dead_letter_or_drop(context: QueueContext, reason: DeathReason, run: Run) -> None:
@@ -61,6 +61,8 @@ def give_back(context: QueueContext, run: Run, failed: bool, ready_ms: int = 0) 
     here.
     """
     index, first, last, failures, acquired = run
+    if not context.in_place:
+        acquired &= COUNT_MASK
     failures += failed
     run = (index, first, last, failures, acquired + 1)
     limit = context.config.delivery_limit
@@ -74,9 +76,29 @@ def give_back(context: QueueContext, run: Run, failed: bool, ready_ms: int = 0) 
         delayed_retry.hold_back(context, run, wait_ms)
         return
     state = context.state
-    one_lane = context.config.kind == "classic" and not context.config.priority_max
-    if one_lane or acquired >> LANE_SHIFT:
+    if _one_lane(context) or acquired >> LANE_SHIFT:
         state.order.put_back(run)  # as in RabbitMQ: nack order is not delivery order
     else:
         state.order.give_back(run)
     state.ready_bytes += state.contents.size(index, first, last)
+
+
+def put_back_unsent(context: QueueContext, run: Run) -> None:
+    """Return a run that no client was sent to its place; its counts are as they are.
+
+    A run without the mark of its lane was taken from the head of those that came back, or under
+    the version before.
+    """
+    index, first, last, failures, acquired = run
+    state = context.state
+    if _one_lane(context):
+        state.order.put_back((index, first, last, failures, acquired & COUNT_MASK))
+    elif acquired >> LANE_SHIFT:
+        state.order.put_back(run)
+    else:
+        state.order.give_back_first(run)
+    state.ready_bytes += state.contents.size(index, first, last)
+
+
+def _one_lane(context: QueueContext) -> bool:
+    return context.config.kind == "classic" and not context.config.priority_max

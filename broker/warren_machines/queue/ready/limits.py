@@ -22,10 +22,13 @@ EXPIRED_RUNS_MAX: Final = 10_000
 """Expired runs dropped per entry; the next timer continues."""
 
 
-def take(context: QueueContext, count: int, size_bytes: int = -1) -> Run | None:
+def take(
+    context: QueueContext, count: int, size_bytes: int = -1, marked: bool = False
+) -> Run | None:
     """Take up to `count` messages of one run from the head, after dropping expired ones there.
 
     size_bytes  at most that many bytes, as an upper bound; -1: no limit
+    marked      with the lane of the run, to which `put_back_unsent` returns it
     returns     None when the queue is empty, or not even one message is known to fit
     """
     state = context.state
@@ -42,7 +45,7 @@ def take(context: QueueContext, count: int, size_bytes: int = -1) -> Run | None:
         count = min(count, contents.fitting(head[0], head[1], head[2], size_bytes))
         if not count:
             return None
-    run = order.take(count, context.in_place)
+    run = order.take(count, marked or context.in_place)
     state.ready_bytes -= contents.size(run[0], run[1], run[2])
     return run
 

@@ -14,7 +14,7 @@ Run: TypeAlias = tuple[int, int, int, int, int]
 """(index, first, last, delivery_count, acquired_count).
 
 Inside the machine the acquired count carries a mark above LANE_SHIFT: 1 + the lane that the run was
-taken from, in queues where it goes back to that lane; 0: it goes ahead of all lanes.
+taken from, where it may go back to that lane; 0: it goes ahead of all lanes.
 """
 Held: TypeAlias = tuple[int, int, int, int, int, int, int]
 """(first_id, last_id, index, first, delivery_count, acquired_count, since_ms); ascending."""

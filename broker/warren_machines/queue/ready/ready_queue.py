@@ -1,8 +1,9 @@
 """The ready messages of a queue, in the order in which they leave it.
 
 Returned messages leave first, then those of the highest priority. Each priority has a lane, the
-`Backlog`: runs from the oldest to the newest. In classic queues with priorities a returned message
-takes its old place in its lane instead, that is before the lane's backlog.
+`Backlog`: runs from the oldest to the newest. What comes back without having been sent, and in
+classic queues with priorities all that comes back, takes its old place in its lane instead, that is
+before the lane's backlog.
 """
 
 from __future__ import annotations
@@ -77,6 +78,11 @@ class Order:
         """Append a run to the returned ones."""
         self._came_back(run)
         self.returned.append(run)
+
+    def give_back_first(self, run: Run) -> None:
+        """Insert a run ahead of the returned ones."""
+        self._came_back(run)
+        self.returned.prepend(run)
 
     def _came_back(self, run: Run) -> None:
         size = run[2] - run[1] + 1

@@ -60,6 +60,16 @@ class ReturnedRuns(Leaves):
         else:
             self.insert_leaf(len(self.leaves), [(_KEY, *run)])
 
+    def prepend(self, run: Run) -> None:
+        """Insert a run before all others."""
+        if not self.leaves:
+            self.insert_leaf(0, [(_KEY, *run)])
+            return
+        self.rows(0).insert(0, (_KEY, *run))
+        self.leaves[0].passed = {}
+        self.changed(0)
+        self._look_again_from(0)
+
     def extend(self, runs: Sequence[Run]) -> None:
         """Append runs as they are: none joins another."""
         for at in range(0, len(runs), LEAF_ROWS_MAX):

@@ -10,6 +10,7 @@ from warren_machines.queue.ready import limits
 from warren_machines.queue.ready.ranges import Held
 from warren_machines.queue.relays import relays
 from warren_machines.queue.state import Consumer, QueueState
+from warren_raft.versions import READ_AHEAD
 
 _TURNS_EACH: Final = 4
 """Turns in which a backlog is shared among equal consumers, each of at least one message."""
@@ -23,6 +24,8 @@ def room(consumer: Consumer) -> int:
             free = min(free, limits.NO_ACK_WINDOW - consumer.held_count)
     else:
         free = consumer.limit - consumer.held_count
+        if free <= 0:
+            free += consumer.ahead
     if consumer.windowed and consumer.held_bytes >= limits.WINDOW_BYTES:
         return 0
     return free
@@ -42,6 +45,9 @@ def review(state: QueueState, consumer: Consumer) -> None:
     if consumer.relay:
         state.changed_relays[consumer.relay] = None
     if may_be_served(state, consumer):
+        moves = consumer.ahead or not consumer.lane[0]
+        if consumer.queued and moves and consumer.lane != consumer.lane_now:
+            state.service.remove(consumer)
         if not consumer.queued:
             if consumer.filter is not None:
                 consumer.filter.parked.pop(consumer.key, None)
@@ -55,6 +61,7 @@ def review(state: QueueState, consumer: Consumer) -> None:
 def dispatch(context: QueueContext, last: bool = False) -> None:
     """Hand ready messages to waiting consumers: higher priority first, equals in turn.
 
+    What is left when no consumer's own window has room is given ahead, in the same order.
     Each pass serves one consumer; it ends because every pass takes messages or a consumer away.
     A consumer with a filter that matches nothing makes way for the others of any priority.
     What one apply can hand out is bounded by the consumers' windows, whatever the backlog.
@@ -63,12 +70,12 @@ def dispatch(context: QueueContext, last: bool = False) -> None:
     """
     state = context.state
     service, order = state.service, state.order
-    lanes, priorities = service.lanes, service.priorities
+    lanes, lane_order = service.lanes, service.order
     share = 0
     if state.filters.by_id and order.count:
         filtered_service.wake(context, last)
     while lanes and order.count:
-        lane = lanes[priorities[-1]]
+        lane = lanes[lane_order[-1]]
         consumer = next(iter(lane.values()))
         if consumer.filter is not None:
             search = state.filters.search_of(context.index)
@@ -85,11 +92,14 @@ def dispatch(context: QueueContext, last: bool = False) -> None:
         else:
             share = 0
         _hand_out(context, consumer, limit)
-        if room(consumer) > 0:
+        left = room(consumer)
+        if left > 0 and (not consumer.ahead or consumer.lane == consumer.lane_now):
             if len(lane) > 1:
                 lane.move_to_end(consumer.key)
             continue
         service.remove(consumer)
+        if left > 0:
+            service.add(consumer)
         if not lane:
             share = 0
 
@@ -140,11 +150,14 @@ def hand_out_run(
 ) -> Held | None:
     """Give the consumer one run from the head; return it, or None when there is nothing."""
     if consumer.filter is None:
-        run = limits.take(context, count, size_bytes)
+        run = limits.take(context, count, size_bytes, context.version >= READ_AHEAD)
     else:
         run = filtered_service.take(context, consumer.filter, count, size_bytes)
     if run is None:
         return None
+    taker = context.state.taker
+    if taker is None or taker[1] != consumer.id or taker[0] != consumer.uplink:
+        context.taken_by(consumer.key)
     index, first, last, failed, acquired = run
     given = last - first + 1
     first_id = consumer.next_msg_id

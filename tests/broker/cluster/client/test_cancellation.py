@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.cluster.client.test_late_acks import CONSUMER, Node
-from warren_broker.cluster.client.queue_client import MSG_ID_MAX
+from warren_broker.cluster.client.read_ahead import MSG_ID_MAX
 from warren_broker.cluster.client.uplink import COMMANDS_MAX
 from warren_machines.queue.commands import Cancel, Return
 
@@ -44,7 +44,7 @@ def test_without_acknowledgements_what_has_not_arrived_goes_back_before_the_end(
         node.client.command(Cancel(CONSUMER))
         node.turn()
         assert node.submissions[-1][-2:] == [
-            Return(CONSUMER, ((2, MSG_ID_MAX),), failed=False),
+            Return(CONSUMER, ((2, MSG_ID_MAX),), failed=False, unseen=True),
             Cancel(CONSUMER),
         ]
         node.delivered(3)

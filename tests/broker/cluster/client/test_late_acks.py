@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from warren_broker.cluster.client.queue_client import ACK_WAIT_MS, GroupClient, 
 from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
 from warren_machines.queue.commands import Delivery, Return, SessionDown, Settle
 from warren_machines.queue.ready.limits import WINDOW_BYTES
+from warren_raft.versions import NEWEST
 from warren_wire.block.block import Block, encode
 
 CONSUMER = 7
@@ -22,7 +24,7 @@ class Node:
     def __init__(self, prefetch: int = 100, body_bytes: int = 10) -> None:
         self.leads = True
         self.touched: list[GroupClient] = []
-        self.timers: list[tuple[int, GroupClient]] = []
+        self.timers: list[tuple[int, Callable[[], None]]] = []
         self.submissions: list[list[Any]] = []
         uplink = Uplink(self.encode, lambda parts, head: head, "ENQ", InFlight())
         self.client = GroupClient(self, 1, ("a",), uplink)
@@ -47,8 +49,10 @@ class Node:
     def touch(self, client: GroupClient) -> None:
         self.touched.append(client)
 
-    def touch_later(self, client: GroupClient, delay_ms: int) -> None:
-        self.timers.append((self.now + delay_ms, client))
+    version = NEWEST
+
+    def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
+        self.timers.append((self.now + delay_ms, call))
 
     def now_ms(self) -> int:
         return self.now
@@ -88,9 +92,9 @@ class Node:
         """Let the timers fire that are set, and those that they set, and end the turn."""
         while self.timers:
             timers, self.timers = self.timers, []
-            for at, client in timers:
+            for at, call in timers:
                 self.now = max(self.now, at)
-                client.ack_wait_over()
+                call()
         return self.turn()
 
     def answer(self, seq: int) -> list[list[Any]]:
@@ -142,12 +146,12 @@ def test_one_that_came_after_the_others_left_waits_as_long_as_any() -> None:
     node.client.publish(b"m", 1, None)
     assert settled(*node.turn()) == [0]
     node.ack(1)
-    ((due, client),) = node.timers
+    ((due, call),) = node.timers
     node.timers.clear()
     node.now = due
-    client.ack_wait_over()
+    call()
     assert node.turn() == [], "it has waited for 1 ms"
-    assert node.timers == [(2 * ACK_WAIT_MS - 1, client)]
+    assert node.timers == [(2 * ACK_WAIT_MS - 1, call)]
     assert settled(*node.wait()) == [1] and node.now == 2 * ACK_WAIT_MS - 1
 
 
@@ -156,10 +160,10 @@ def test_at_a_steady_pace_all_ride() -> None:
     sent: list[list[Any]] = []
     for number in range(100):
         node.now = number
-        due = [client for at, client in node.timers if at <= node.now]
+        due = [call for at, call in node.timers if at <= node.now]
         node.timers = [timer for timer in node.timers if timer[0] > node.now]
-        for client in due:
-            client.ack_wait_over()
+        for call in due:
+            call()
         sent += node.turn()
         node.client.publish(b"m", 1, None)
         sent += node.turn()
