@@ -136,7 +136,7 @@ class Order:
     claims  (group, reader, number): those that were answered
     effects (group, index) -> what the entry has the leader do, on whatever member
     unsent  what the entry gives back that no client was sent, its consumer, since when it had it
-    first_again     those of them that leave ahead of all lanes, though nobody has acquired them
+    first_again     those of them that leave ahead of all lanes, though they count as never acquired
     ahead_of_lanes  (group, index, ordinal) of all such
     """
 
