@@ -79,7 +79,8 @@ def http(cluster: LocalCluster) -> HttpClient:
 
 @pytest.fixture
 def channel(cluster: LocalCluster) -> Iterator[Any]:
-    at = pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port)
+    # Pages may be looked at for longer than a heartbeat on a busy machine.
+    at = pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port, heartbeat=0)
     with pika.BlockingConnection(at) as connection:
         opened = connection.channel()
         opened.confirm_delivery()
