@@ -22,6 +22,9 @@ from tests.patience import PATIENCE_S
 if TYPE_CHECKING:
     from warren.admin import Admin
 
+# 1. A test leaves its connection alone while pages, programs or commands run.  2. On a busy machine
+# they take longer than a heartbeat: the broker rightly closes it, and the test fails at its end.
+pika.connection.Parameters.DEFAULT_HEARTBEAT_TIMEOUT = 600
 DEADLINE_S = PATIENCE_S
 POLL_S = 0.02
 POLL_MAX_S = 0.25

@@ -79,8 +79,7 @@ def http(cluster: LocalCluster) -> HttpClient:
 
 @pytest.fixture
 def channel(cluster: LocalCluster) -> Iterator[Any]:
-    # Pages may be looked at for longer than a heartbeat on a busy machine.
-    at = pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port, heartbeat=0)
+    at = pika.ConnectionParameters("127.0.0.1", cluster.nodes[0].amqp_port)
     with pika.BlockingConnection(at) as connection:
         opened = connection.channel()
         opened.confirm_delivery()

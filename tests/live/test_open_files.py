@@ -37,7 +37,7 @@ def logged_in(port: int) -> list[pika.BlockingConnection]:
     made = []
     try:
         for _ in range(LIMIT):
-            parameters = pika.ConnectionParameters("127.0.0.1", port, heartbeat=600)
+            parameters = pika.ConnectionParameters("127.0.0.1", port)
             made.append(pika.BlockingConnection(parameters))
     except pika.exceptions.AMQPError:
         return made
