@@ -223,7 +223,8 @@ class Node:
             if prometheus.enabled:
                 self.metrics = MetricsEndpoint(metrics, prometheus)
             if otlp.endpoint:
-                self.otlp = OtlpSender(metrics.sums, self.settings.node, otlp)
+                read, tracing = metrics.sums if otlp.metrics else None, self.broker.tracing
+                self.otlp = OtlpSender(read, tracing, self.loop, self.settings.node, otlp)
         own = self._own_address()
         if self.settings.management.enabled and own is not None:
             from warren_broker.http.frames import ApiListener

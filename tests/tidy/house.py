@@ -29,6 +29,7 @@ FLOORS: dict[str, int] = {
     "warren_broker.settings": 3,
     "warren_broker.counting": 3,
     "warren_broker.tokens": 3,
+    "warren_broker.tracing": 3,
     "warren_broker.cluster": 3,
     "warren_broker.transfers": 4,
     "warren_broker.broker": 4,

@@ -103,11 +103,14 @@ class _BoundClaim:
     ) -> None:
         """Settle the claim, or free it of the batch."""
         command = ResolveClaim(self._reader, self._number, binding, published)
-        self._ask(
-            self._queue,
-            command,
-            errors.continued(done, lambda _: done(None)),
-        )
+
+        def resolved(_: object) -> None:
+            claims = self._asker.broker.traced_claims
+            if claims is not None and published:
+                claims.ended((self._queue.group, self._reader, self._number), self._queue.name)
+            done(None)
+
+        self._ask(self._queue, command, errors.continued(done, resolved))
 
     def _ask(
         self, queue: QueueRecord, command: commands.AnyCommand, done: Callable[[object], None]
@@ -231,6 +234,10 @@ def _ask_freed(
         elif isinstance(reply, errors.Refusal):
             answer(reply)
         else:
+            claims = asker.broker.traced_claims
+            if claims is not None and isinstance(command, commands.ReleaseClaim):
+                key = (queue.group, command.reader, command.number)
+                claims.ended(key, queue.name, "released")
             answer(counted(reply))
 
     def decided(claim: _BoundClaim, binding: ClaimBinding, fate: Fate) -> None:
@@ -260,6 +267,9 @@ def _open_claim(asker: Asker, request: requests.OpenClaimRequest, answer: Answer
     def opened(reply: commands.ClaimReply | commands.EmptyClaim) -> requests.ClaimOpened:
         if isinstance(reply, commands.EmptyClaim):
             return requests.ClaimOpened(reply.number, 0, 0, True)
+        claims = asker.broker.traced_claims
+        if claims is not None and reply.messages:
+            claims.opened((queue.group, request.reader, reply.number), reply.messages)
         origin = ORIGINS[reply.origin]
         return made_from(requests.ClaimOpened, reply, open=reply.messages > 0, origin=origin)
 
@@ -277,6 +287,10 @@ def _settle(asker: Asker, request: requests.SettleClaimsRequest, answer: Answer)
 
     def settled(reply: Any) -> MessagesCounted:
         asker.broker.cluster.queue_counts.settled(queue.vhost, queue.group, reply.messages)
+        claims = asker.broker.traced_claims
+        if claims is not None:
+            key = (queue.group, request.reader, request.number)
+            claims.ended_up_to(key, queue.name)
         return counted(reply)
 
     asker.ask(queue, made_from(commands.SettleClaims, request), answer, settled)

@@ -25,6 +25,8 @@ from warren_broker.cluster.client.node_messages import EventExchange, LogExchang
 from warren_broker.cluster.client.publisher import Publisher
 from warren_broker.cluster.client.queues import QueueClients
 from warren_broker.cluster.client.reads import ReadFailed, RemoteReads
+from warren_broker.cluster.client.traced_consumers import TracedConsumers
+from warren_broker.cluster.client.traced_publisher import TracedPublisher
 from warren_broker.cluster.client.view_reads import ViewReads
 from warren_broker.cluster.client_limits import ClientLimits
 from warren_broker.cluster.cluster import Cluster, ClusterCallbacks, MakeHost
@@ -57,8 +59,11 @@ from warren_broker.cluster.queue_sampler import QueueSampler
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_broker.cluster.secret_keys import link_key
 from warren_broker.cluster.strangers import Strangers
+from warren_broker.cluster.traced_cluster import TracedCluster
 from warren_broker.config import NodeConfig, Queues
 from warren_broker.tokens.token_logins import TokenLogins
+from warren_broker.tracing.claims import TracedClaims
+from warren_broker.tracing.spans import COUNTER, Outcome, Tracing
 from warren_broker.transfers.federation.links import ExchangeLinks, FederationLinks
 from warren_broker.transfers.shovel.sealed_uris import UriSeal
 from warren_broker.transfers.shovel.shovels import Shovels
@@ -91,6 +96,7 @@ class Broker:
         tokens: TokenLogins | None = None,
     ) -> None:
         self.settings = settings
+        self.tracing, self.traced_claims = self._traced(settings)
         self.cluster = cluster = self._cluster(loop, make_host)
         timeout_ms = settings.limits.operation_timeout_ms
         self.definitions = Definitions(cluster, timeout_ms, settings.bootstrap)
@@ -111,9 +117,8 @@ class Broker:
         self.reading = RemoteReads(cluster, self.definitions, timeout_ms)
         self.viewing = ViewReads(cluster, self.reading)
         self.backups = Backups(cluster, self.definitions, timeout_ms)
-        self.consuming = Consumers(self.queues, self.ids.consumer)
         self.resource_alarms, self.replies = ResourceAlarms(cluster), DirectReplies(cluster)
-        self.publishing = Publisher(self.queues, self.replies)
+        self.consuming, self.publishing = self._message_paths()
         self.events, self.log_exchange, self.firehose, self.audit = self._node_messages(settings)
         self.history = History(self.queues, self.reading, self.publishing)
         self.due_messages = DueMessages(self.queues, self.consuming, self.publishing, self.ids)
@@ -201,14 +206,31 @@ class Broker:
                 jobs=lambda group, effect: self.jobs.carry_out(group, effect),
             ),
         )
-        return Cluster(
-            loop,
-            make_host,
-            limits.queue_in_flight_bytes_max,
-            limits.node_in_flight_bytes_max,
-            callbacks,
-            self.settings.management.rates_mode == "detailed",
+        bounds = (limits.queue_in_flight_bytes_max, limits.node_in_flight_bytes_max)
+        detailed = self.settings.management.rates_mode == "detailed"
+        if self.tracing is None:
+            return Cluster(loop, make_host, *bounds, callbacks, detailed)
+        return TracedCluster(self.tracing, loop, make_host, *bounds, callbacks, detailed)
+
+    def _traced(self, settings: NodeConfig) -> tuple[Tracing | None, TracedClaims | None]:
+        traces = settings.otlp.traces
+        if not traces.enabled:
+            return None, None
+        tracing = Tracing(traces, self._count_spans)
+        return tracing, TracedClaims(tracing, settings.cluster)
+
+    def _message_paths(self) -> tuple[Consumers, Publisher]:
+        """Return others for a node that traces, so that one that does not checks nothing."""
+        queues, new_number, replies = self.queues, self.ids.consumer, self.replies
+        if self.tracing is None:
+            return Consumers(queues, new_number), Publisher(queues, replies)
+        return (
+            TracedConsumers(self.tracing, queues, new_number),
+            TracedPublisher(self.tracing, queues, replies),
         )
+
+    def _count_spans(self, outcome: Outcome, count: int) -> None:
+        self.cluster.counters.values[COUNTER, (outcome,)] += count
 
     def _node_messages(
         self, settings: NodeConfig

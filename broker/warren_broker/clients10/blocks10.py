@@ -250,7 +250,8 @@ def _fetch(asker: Asker, request: connection_requests.FetchClaim, answer: Answer
         )
 
     def found(runs: Runs | ReadFailed) -> None:
-        _read(asker, queue, runs, (request.max_bytes, source.areas), False, answer)
+        wanted = (request.max_bytes, source.areas)
+        _read(asker, queue, runs, wanted, (source.reader, source.number), answer)
 
     def found_at_first(runs: Runs | ReadFailed) -> None:
         if not isinstance(runs, ReadFailed) or runs.unavailable:
@@ -271,7 +272,7 @@ def _browse(asker: Asker, request: connection_requests.Browse, answer: Answer) -
     queue = asker.queue(request.queue, store=True)
 
     def found(runs: Runs | ReadFailed) -> None:
-        _read(asker, queue, runs, (request.max_bytes, request.areas), True, answer)
+        _read(asker, queue, runs, (request.max_bytes, request.areas), None, answer)
 
     if request.cursor is not None:
         found(request.cursor)  # the rest of the first answer's snapshot
@@ -284,12 +285,13 @@ def _read(
     queue: QueueRecord,
     runs: Runs | ReadFailed,
     wanted: tuple[int, int],
-    browsing: bool,
+    claim: tuple[str, int] | None,
     answer: Answer,
 ) -> None:
     """Answer with the first messages of the runs; to Browse with a cursor for the others.
 
     wanted  the most bytes, and the areas of the blocks
+    claim   reader and number; None: for Browse
     """
     if isinstance(runs, ReadFailed):
         answer(_failed(runs))
@@ -304,9 +306,12 @@ def _read(
             return
         count, data = result
         taken, rest = cut_runs(runs, count)
-        cursor = rest or None if browsing else None
-        if not browsing:
+        cursor = rest or None if claim is None else None
+        if claim is not None:
             asker.broker.cluster.queue_counts.claimed(queue.vhost, queue.group, count)
+            claims = asker.broker.traced_claims
+            if claims is not None:
+                claims.fetched((queue.group, *claim), queue.name, data)
         answer(
             connection_requests.Fetched((connection_requests.Piece(taken, data),), count, cursor)
         )

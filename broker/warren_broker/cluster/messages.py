@@ -580,6 +580,22 @@ class NodeSays(Numbered, frozen=True, array_like=True, tag="node_says"):
     answer: bytes
 
 
+class TracedSubmission(PeerMessage, frozen=True, array_like=True, tag="traced"):
+    """Report that a submission, which comes next, has messages of sampled traces.
+
+    uplink, seq  of the submission
+    queue        the name of the group's queue
+    contexts     of the spans of their publishing, trace-id and span-id of each, one after the other
+    A node of a version before `traced_cluster.TRACES_SINCE` ends the connection, and is not told.
+    """
+
+    group: int
+    uplink: UplinkId
+    seq: int
+    queue: str
+    contexts: bytes
+
+
 _ENCODER = msgspec.msgpack.Encoder()
 _KINDS = (*PeerMessage.__subclasses__(), *Numbered.__subclasses__())
 _DECODER: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(

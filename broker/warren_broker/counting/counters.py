@@ -116,6 +116,13 @@ FAMILIES: Final[dict[str, Family]] = {
         tuple((reason,) for reason in REFUSALS),
         "warren_",
     ),
+    "trace_spans": Family(
+        "Spans of messages: recorded; of these exported, refused by the collector; dropped, as too "
+        "many waited; and how often none was begun because of the limit per second",
+        ("outcome",),
+        tuple((outcome,) for outcome in ("recorded", "exported", "refused", "dropped", "limited")),
+        "warren_",
+    ),
 }
 """Name, without prefix and `_total`, to its counters."""
 SIZES: Final = (*(10**power for power in range(2, 8)), 50_000_000, 100_000_000)

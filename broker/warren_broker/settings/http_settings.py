@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,19 +120,48 @@ class ManagementSettings(SettingsTable):
         return self.model_dump(mode="json")
 
 
+class TraceSettings(SettingsTable):
+    """Spans of sampled messages, sent to the same collector."""
+
+    enabled: bool = Field(False, description="trace messages")
+    follow_messages: bool = Field(
+        True, description="sample those of which the header `traceparent` says so"
+    )
+    ratio: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="the part to sample of messages without that header, which they are given",
+    )
+    spans_per_second_max: int = Field(
+        100, ge=1, le=10_000, description="of a node; what would be more is not sampled"
+    )
+
+
 class OtlpSettings(SettingsTable):
-    """Metrics sent to a collector of OpenTelemetry: OTLP over HTTP in JSON."""
+    """Metrics and traces sent to a collector of OpenTelemetry: OTLP over HTTP."""
 
     endpoint: str = Field(
         "",
-        pattern="^(https?://.+)?$",
+        pattern="^(https?://[^@]+)?$",
         max_length=1024,
-        description="the collector's, such as `http://127.0.0.1:4318/v1/metrics`; empty: none",
+        description="the collector's, such as `http://127.0.0.1:4318`, before `/v1/metrics` and "
+        "`/v1/traces`; empty: none",
     )
-    interval_ms: int = Field(60_000, ge=1000, description="between two readings")
+    metrics: bool = Field(True, description="send the metrics")
+    interval_ms: int = Field(60_000, ge=1000, description="between two readings of the metrics")
     headers: dict[str, str] = Field(
         default_factory=dict, repr=False, description="of the requests, such as a token"
     )
+    traces: TraceSettings = TraceSettings()
+
+    @model_validator(mode="after")
+    def _goes_somewhere(self) -> OtlpSettings:
+        if self.traces.enabled and not self.endpoint:
+            raise ValueError("otlp.traces.enabled=true needs otlp.endpoint, a collector's address")
+        if self.endpoint and find_spec("opentelemetry") is None:
+            raise ValueError("otlp.endpoint needs a library: pip install 'warrenmq[otel]'")
+        return self
 
 
 class PrometheusTcp(SettingsTable):

@@ -55,6 +55,9 @@ class ModelHost:
     def raise_version(self, version: int) -> None:
         self.version = max(self.version, version)
 
+    def link_version(self, node: str) -> int:
+        return min(self.versions.newest, self.universe.programs.get(node, OWN).newest)
+
     # ------------------------------------------------------------ dying
 
     def act(self, what: str) -> None:

@@ -204,6 +204,12 @@ class Uplink:
             self._in_flight.size_bytes += self.bytes_unanswered
 
     @property
+    def last_seq(self) -> int:
+        """The number of the submission with what was added last; 0: nothing was."""
+        gathers = self._open.parts or self._open.commands
+        return self.next_seq if gathers else self.next_seq - 1
+
+    @property
     def size_bytes(self) -> int:
         """Bytes of unanswered and gathering messages."""
         return self.bytes_unanswered + self._open.part_bytes
