@@ -16,10 +16,10 @@ from typing import NamedTuple
 from tools import console, debian, spark_archive
 from tools.environment import LOGS, ROOT, STATE, environment, java_environment, python
 
-SIM_SEEDS = 300
+SIM_SEEDS = 200
 """The suite's worlds are always the same: its verdict depends on the commit alone. Those of the
 long tests, as of `build.py sim`, are other ones each day."""
-SIM_WHOLE_SEEDS = 75
+SIM_WHOLE_SEEDS = 40
 """Of whole nodes: a world is nine times as large. As many more are among the long tests."""
 DEMO_FRACTION = "0.1"
 WITHOUT_SPARK = frozenset(("live", "raft", "broker", "sim"))

@@ -33,6 +33,7 @@ def test_alert_priorities_rise_with_the_delay(demo: Any) -> None:
     assert [urgency(minutes) for minutes in (61, 80, 81, 660, 661, 1301)] == [1, 1, 2, 30, 31, 31]
 
 
+@pytest.mark.long
 def test_every_flight_is_a_message_and_all_are_counted(demo: Any, tmp_path: Path) -> None:
     data = demo["data"]
     table, alerts = data.expected(0.001)

@@ -52,6 +52,7 @@ def back_up(
         return made.run(), made.done
 
 
+@pytest.mark.long
 def test_a_second_backup_copies_only_what_is_new(cluster: LocalCluster, tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path)
     publish(cluster, "many", [b"%d" % i for i in range(3_000)])

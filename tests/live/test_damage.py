@@ -145,10 +145,8 @@ def fill(cluster: LocalCluster) -> list[int]:
     return left
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=() if kind == "wal" else pytest.mark.long) for kind in sorted(KINDS)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_damage_found_at_a_start(filled: Filled, kind: str) -> None:
     cluster, left = filled
     victim = (cluster.leader_of("q") + 1) % 3

@@ -221,7 +221,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["id", "sequence"])
+@pytest.mark.parametrize("form", ["id", pytest.param("sequence", marks=pytest.mark.long)])
 def test_what_is_sent_again_after_the_leaders_death_is_taken_once(
     cluster: LocalCluster, form: str
 ) -> None:

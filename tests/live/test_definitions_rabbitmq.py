@@ -35,6 +35,7 @@ def peer_root() -> Path:
     return root
 
 
+@pytest.mark.long
 def test_rabbitmq_imports_an_export_of_warren(tmp_path: Path) -> None:
     with peers.one_node(peer_root()) as peer:
         with LocalCluster(nodes=1, directory=tmp_path) as cluster, cluster.connect() as connection:

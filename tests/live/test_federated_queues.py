@@ -361,6 +361,7 @@ def is_running(broker: Broker, queue: str) -> None:
     eventually(lambda: state(broker, queue) == "running" or None, f"the link of {queue} runs")
 
 
+@pytest.mark.long
 def test_what_a_circle_brings_back_to_a_queue_with_deduplication_is_dropped(
     two: tuple[Broker, Broker],
 ) -> None:
@@ -442,6 +443,7 @@ def test_a_limit_of_connections_refuses_a_link_in_words_until_it_is_raised(
 
 
 @pytest.mark.specification("federated-queues: a message will have its timer reset")
+@pytest.mark.long
 def test_the_time_to_live_begins_again_with_a_move(two: tuple[Broker, Broker]) -> None:
     with_time_enough(lambda ttl_s: moved_at_half_its_life(*two, ttl_s), 10)
 

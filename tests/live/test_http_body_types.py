@@ -37,6 +37,7 @@ KNOWN: dict[str, str] = {
 """A pattern of what is answered otherwise → why (compatibility.md)."""
 
 
+@pytest.mark.long
 def test_no_body_is_an_internal_error_and_statuses_are_rabbitmqs() -> None:
     recorded = json.loads(RECORDED.read_text())["statuses"]
     with LocalCluster(nodes=1, settings=SETTINGS) as cluster:

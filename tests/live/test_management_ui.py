@@ -195,6 +195,7 @@ def uplot() -> None:
 
 
 @pytest.mark.usefixtures("uplot")
+@pytest.mark.long
 def test_charts_show_the_lengths_and_rates_of_a_queue_and_of_the_cluster(
     ui: Chromium, http: HttpClient
 ) -> None:
@@ -511,6 +512,7 @@ def test_the_overview_finishes_an_upgrade(ui: Chromium) -> None:
 # ------------------------------------------------------------------ links
 
 
+@pytest.mark.long
 def test_shovels_and_federation_say_what_is_wrong_and_are_handled(
     ui: Chromium, http: HttpClient
 ) -> None:
@@ -641,6 +643,7 @@ def test_forms_and_buttons_that_the_users_tags_forbid_are_absent(
         browser.until("document.title.startsWith('Log in')", "the page for the login")
 
 
+@pytest.mark.long
 def test_the_colours_are_the_systems_or_those_that_the_user_chooses(ui: Chromium) -> None:
     back = "getComputedStyle(document.body).backgroundColor"
 

@@ -547,7 +547,8 @@ def axe_script() -> str:
     return axe.SCRIPT.read_text()
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_at_three_widths(
     ui: Chromium, channel: Any, axe_script: str, theme: str
 ) -> None:

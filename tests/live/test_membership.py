@@ -353,6 +353,7 @@ def test_a_queue_without_a_majority_can_be_deleted_unasked(
     assert [queue.name for queue in admin.queues.list()] == [QUEUE]
 
 
+@pytest.mark.long
 def test_a_snapshot_on_its_way_is_shown_and_outlives_kills(
     cluster: LocalCluster, admin: Admin
 ) -> None:

@@ -62,6 +62,7 @@ def conforms(http: HttpClient, directory: Path, names: dict[str, str], *chosen: 
     assert " 0 generated" not in made.stdout
 
 
+@pytest.mark.long
 def test_what_there_is_is_shown_as_the_document_says(cluster: LocalCluster, tmp_path: Path) -> None:
     conforms(http_client(cluster), tmp_path, NAMES, "--include-method", "GET")
 

@@ -371,6 +371,7 @@ def test_the_parts_of_the_memory_add_up_to_the_process(cluster: LocalCluster) ->
     assert not [name for name, _ in parts if "queue_messages" in name]
 
 
+@pytest.mark.long
 def test_shovels_and_federation_links_are_counted_by_their_status(cluster: LocalCluster) -> None:
     vhost, uri = "/", f"amqp://guest:guest@{cluster.addresses[0]}"
     wrong = uri.replace("guest@", "wrong@")

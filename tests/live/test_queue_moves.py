@@ -171,6 +171,7 @@ def test_a_move_says_how_many_messages_the_queue_has_dropped_that_had_them_befor
     assert (ready(admin, "shovel-a"), ready(admin, "shovel-b")) == (2, 0)
 
 
+@pytest.mark.long
 def test_a_move_that_is_deleted_and_begun_again_takes_what_the_first_one_held(
     broker: Broker, admin: Admin
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_move_that_is_deleted_gives_back_what_the_destination_has_refused(
     assert sorted(found) == sorted(bodies)
 
 
+@pytest.mark.long
 def test_an_operator_has_released_what_is_kept_for_a_move_that_is_given_up(
     broker: Broker, admin: Admin
 ) -> None:

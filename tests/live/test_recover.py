@@ -59,6 +59,7 @@ def filled(connection: Connection) -> tuple[int, list[int], int | None]:
     return opened, numbers(reader, opened, claim.messages), reader.epoch
 
 
+@pytest.mark.long
 def test_the_survivor_of_two_lost_directories(tmp_path: Path) -> None:
     with LocalCluster(3, tmp_path) as cluster:
         declare(uri_of(cluster, 0), "q")
@@ -130,6 +131,7 @@ def test_recover_may_be_repeated(tmp_path: Path) -> None:
         print("\nrecovered three times in a row: all 100 messages, once")
 
 
+@pytest.mark.long
 def test_a_queue_of_two_members_of_which_one_is_wiped(tmp_path: Path) -> None:
     with LocalCluster(3, tmp_path) as cluster:
         declare(uri_of(cluster, 0), "q")

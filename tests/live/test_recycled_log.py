@@ -65,6 +65,7 @@ def bytes_behind(data: Path) -> bool:
 
 
 @pytest.mark.live
+@pytest.mark.long
 def test_a_kill_finds_the_end_of_a_file_that_was_written_over(tmp_path: Path) -> None:
     seen: dict[int, dict[int, set[str]]] = {i: defaultdict(set) for i in range(3)}
     with LocalCluster(3, tmp_path, settings=SETTINGS) as cluster:

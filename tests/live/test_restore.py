@@ -136,6 +136,7 @@ def check(cluster: LocalCluster, confirmed: dict[int, int], claim: int, epoch: i
     assert drain(cluster, "late", last) == [b"late"]
 
 
+@pytest.mark.long
 def test_a_destroyed_cluster_is_restored_into_others(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path / "backups")
     origin = LocalCluster(3, tmp_path / "origin")

@@ -89,6 +89,7 @@ def moves(cluster: LocalCluster, number: int) -> None:
         eventually(lambda: admin.queues.get(f"to-{number}").messages_ready == arrived, "it arrives")
 
 
+@pytest.mark.long
 def test_no_file_has_a_password_of_a_link(tmp_path: Path) -> None:
     with LocalCluster(nodes=1, directory=tmp_path, settings=SETTINGS) as cluster:
         with cluster.connect() as connection:

@@ -24,6 +24,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(command, cwd=tmp_path, check=False, capture_output=True)
 
 
+@pytest.mark.long
 def test_first_cluster(place: Path) -> None:
     pages.run("tutorials/first-cluster.md", place)
     assert not (place / "warren-cluster").exists()

@@ -34,7 +34,13 @@ from sim.whole.world import World
 TESTS = Path(__file__).parents[1]
 SEEDS_PER_PLANT = 400
 RUN_S_MAX = 1_200
-SOUGHT_LONG = frozenset(("the-dead-keep-their-messages", "a-drop-takes-every-attempt"))
+SOUGHT_LONG = frozenset(
+    (
+        "the-dead-keep-their-messages",
+        "a-drop-takes-every-attempt",
+        "a-member-goes-before-it-was-let-go",
+    )
+)
 """Planted bugs of which the first world with a find is large."""
 SCRIPT = """
 from sim.run import Kind, run_seed

@@ -125,6 +125,7 @@ def test_an_answer_that_does_not_end(serve: Callable[[socket.socket], None]) -> 
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_spark_writes_to_rabbitmq(spark: Any, rabbitmq: OneRabbitMQ, tmp_path: Path) -> None:
     queue = Declared(rabbitmq.connect)
     frame = spark.range(100).selectExpr("concat(id, ' ') AS body")

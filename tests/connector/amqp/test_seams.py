@@ -172,6 +172,7 @@ def test_an_equal_message_that_was_looked_at(
         queue.check_empty()
 
 
+@pytest.mark.long
 def test_the_mode_of_acknowledgement_and_the_consumers_change(
     rabbitmq: OneRabbitMQ, tmp_path: Path
 ) -> None:

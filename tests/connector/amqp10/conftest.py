@@ -41,7 +41,9 @@ def warren(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warren10]:
         yield Warren10(made)
 
 
-@pytest.fixture(params=["warren", "artemis", "qpid", "rabbitmq"])
+@pytest.fixture(
+    params=["warren", "artemis", pytest.param("qpid", marks=pytest.mark.long), "rabbitmq"]
+)
 def broker(request: pytest.FixtureRequest) -> Broker10:
     """Each broker in turn."""
     found: Broker10 = request.getfixturevalue(request.param)

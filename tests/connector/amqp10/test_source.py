@@ -39,7 +39,7 @@ def _back(relay: Relay, made: int, lane: Lane) -> bool:
     return relay.made > made and lane.down_s() == 0
 
 
-@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("ids", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_queue_is_read_once_and_acknowledged(broker: Broker10, tmp_path: Path, ids: bool) -> None:
     queue = Queue10(broker, ids)
     queue.publish(150)
@@ -73,7 +73,7 @@ def test_once_reads_what_was_ready(artemis: Artemis, tmp_path: Path) -> None:
         query.finish()
 
 
-@pytest.mark.parametrize("mode", ["commit", "spool"])
+@pytest.mark.parametrize("mode", ["commit", pytest.param("spool", marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["artemis", "warren"])
 def test_drivers_that_die_anywhere(
     name: str, request: pytest.FixtureRequest, tmp_path: Path, mode: str
@@ -111,7 +111,9 @@ def test_a_receiver_that_is_killed_is_started_again(broker: Broker10, tmp_path: 
         query.finish(300)
 
 
-@pytest.mark.parametrize("name", ["artemis", "qpid", "warren"])
+@pytest.mark.parametrize(
+    "name", ["artemis", pytest.param("qpid", marks=pytest.mark.long), "warren"]
+)
 def test_the_connection_is_cut_again_and_again(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -130,7 +132,7 @@ def test_the_connection_is_cut_again_and_again(
             query.finish(100)
 
 
-@pytest.mark.parametrize("ids", [True, False])
+@pytest.mark.parametrize("ids", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_the_broker_is_killed_and_starts_again(artemis: Artemis, tmp_path: Path, ids: bool) -> None:
     """Artemis then delivers what was delivered before, unmarked: see `amqp10.session`."""
     queue = Queue10(artemis, ids)

@@ -162,6 +162,7 @@ TOKENS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long
 def test_both_brokers_answer_alike(
     token_broker: tuple[OneRabbitMQ, SigningKey], warren: LocalCluster
 ) -> None:

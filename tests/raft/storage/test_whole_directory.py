@@ -364,6 +364,7 @@ def test_each_is_noticed_or_harmless(life: Life, tmp_path: Path) -> None:
         assert outcomes[f"{name} removed"] == outcomes[f"{name} emptied"] == "harmless"
 
 
+@pytest.mark.long
 def test_every_two_are_noticed_or_harmless(life: Life, tmp_path: Path) -> None:
     pairs = [(one, other) for one, other in combinations(damages(life), 2) if one[1] != other[1]]
     for at, pair in enumerate(random.Random(7).sample(pairs, PAIRS)):
