@@ -18,10 +18,12 @@ from live.conftest import eventually
 from live.http_client import SETTINGS, HttpClient, http_client
 from tests.node_logs import logs_under
 from warren.admin import Admin
+from warren.claims import ClaimReader
 from warren.cli.app import app
 from warren.connection import Connection
 from warren.errors import AccessRefused, WarrenError
 from warren.local import LocalCluster
+from warren.producer import Producer
 from warren_wire.admin.audit import AuditRecord
 
 pytestmark = pytest.mark.live
@@ -236,3 +238,34 @@ def test_settings_say_where_they_come_from(cluster: LocalCluster, admin: Admin) 
     assert "audit.files_max" in shown.stdout and "the-clusters-own" not in shown.stdout
     (condition,) = admin.cluster.conditions()
     assert condition.node == "node-0" and condition.syncs > 0 and not condition.audit_lost
+
+
+def test_what_operators_do_with_claims_is_recorded(
+    cluster: LocalCluster, admin: Admin, http: HttpClient
+) -> None:
+    admin.queues.declare("claimed")
+    with Connection(uri(cluster)) as connection:
+        with Producer(connection) as producer:
+            for n in range(6):
+                producer.send(b"%d" % n, "claimed")
+        reader = ClaimReader(connection, "claimed", "driver")
+        first = reader.register().settled + 1
+        reader.open(first, max_messages=1, max_bytes=1 << 20)
+        reader.settle(first)
+        reader.open(first + 1, max_messages=1, max_bytes=1 << 20)
+        assert not [one for one in found(admin, contains="claimed") if "readers" in one.action]
+        by_hand = ["claims", "settle", "claimed", "driver", str(first + 1), "--uri", uri(cluster)]
+        assert "settled 1 messages" in CliRunner().invoke(app, by_hand).stdout
+        reader.open(first + 2, max_messages=1, max_bytes=1 << 20)
+        path = "/queues/%2F/claimed/readers/driver/settle"
+        assert http("POST", path, {"number": first + 2, "epoch": -1}).status == 200
+        assert admin.claims.release("claimed", "driver") == 0
+    made = [one for one in reversed(found(admin, contains="claimed")) if "readers" in one.action]
+    assert [(one.door, one.action.rpartition("/")[2]) for one in made] == [
+        ("AMQP 1.0", "settle"),
+        ("HTTP", "settle"),
+        ("AMQP 1.0", "release"),
+    ]
+    settled = [(one.old["settled"], one.new and one.new["settled"]) for one in made]
+    assert settled == [(first, first + 1), (first + 1, first + 2), (first + 2, None)]
+    assert made[0].target["reader"] == "driver" and made[0].user == "guest"

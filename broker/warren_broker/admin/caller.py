@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -30,6 +30,8 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 Answer: TypeAlias = errors.Answer[Any]
 """Called once with the result that the request's docstring names, or with a Refusal."""
 PERFORMED = Performed()
+DOOR_HTTP: Final = "HTTP"
+"""The HTTP API, in the audit log."""
 
 
 @dataclass(frozen=True, slots=True)

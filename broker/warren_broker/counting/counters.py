@@ -123,6 +123,9 @@ FAMILIES: Final[dict[str, Family]] = {
         tuple((outcome,) for outcome in ("recorded", "exported", "refused", "dropped", "limited")),
         "warren_",
     ),
+    "job_messages_done": Family(
+        "Messages that jobs of queues led here have moved, copied or deleted", prefix="warren_"
+    ),
 }
 """Name, without prefix and `_total`, to its counters."""
 SIZES: Final = (*(10**power for power in range(2, 8)), 50_000_000, 100_000_000)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from warren_broker.access.requests import TokenAccepted
 from warren_broker.admin.answers import rendered
-from warren_broker.admin.caller import Asker
+from warren_broker.admin.caller import DOOR_HTTP, Asker
 from warren_broker.admin.recording import carry_out
 from warren_broker.broker.broker import Broker
 from warren_broker.clients.connection_faults import guarded_call
@@ -42,7 +42,6 @@ from warren_wire.admin.resources import ROUTES
 from warren_wire.quoting import quoted
 
 log = logging.getLogger(__name__)
-DOOR_HTTP: Final = "HTTP"
 API_WORKER: Final = "warren_broker.http.worker"
 API_RESTART_MS: Final = 500
 API_RESTART_MS_MAX: Final = 60_000

@@ -63,6 +63,15 @@ WORK: Final[dict[str, tuple[str, str]]] = {
         "warren_queue_letters_in_flight",
         "Dead letters that were published to their targets and are not settled",
     ),
+    "jobs": ("warren_queue_jobs", "Jobs that have not ended"),
+    "jobs_waiting": (
+        "warren_queue_jobs_waiting",
+        "Jobs that wait: a target is gone, full or out of reach, or a right is missing",
+    ),
+    "job_messages": (
+        "warren_queue_messages_in_jobs",
+        "Messages that jobs have taken, or keep for an undo",
+    ),
 }
 """Name and text of each field of `QueueWork` that is a number."""
 OLDEST_AGE: Final = "warren_queue_oldest_message_age_seconds"

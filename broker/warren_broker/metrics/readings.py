@@ -59,6 +59,8 @@ class QueueWork(NamedTuple):
     stages, staged  of sinks, and their messages
     letters  dead letters that were published and are not settled
     oldest   the entry of its oldest message, whatever its state; None: there is no message
+    jobs     that have not ended; jobs_waiting: those of them that wait for something
+    job_messages  that jobs have taken, or keep for an undo
     """
 
     claims: int
@@ -67,11 +69,14 @@ class QueueWork(NamedTuple):
     staged: int
     letters: int
     oldest: EntryTime | None
+    jobs: int = 0
+    jobs_waiting: int = 0
+    job_messages: int = 0
 
     @classmethod
     def of(cls, broker: Broker, group: int, state: QueueState) -> QueueWork:
         """Read a queue that is led here."""
-        if not (state.readers or state.runs or state.contents.count):
+        if not (state.readers or state.runs or state.contents.count or state.jobs):
             return NO_WORK  # most queues, where there are many
         readers = tuple(map(ReaderReading.of, state.readers.values())) if state.readers else ()
         stages = sum([len(run.stages) for _, run in state.all_runs()]) if state.runs else 0
@@ -82,7 +87,9 @@ class QueueWork(NamedTuple):
                 oldest = broker.cluster.host.entry_time(group, index)
         claims = sum([one.claims for one in readers])
         letters = broker.letter_forwarders.under_way(group)
-        return cls(claims, readers, stages, state.staged, letters, oldest)
+        jobs = [job.why for job in state.jobs.unfinished] if state.jobs else []
+        of_jobs = (len(jobs), sum(map(bool, jobs)), state.jobs.messages if state.jobs else 0)
+        return cls(claims, readers, stages, state.staged, letters, oldest, *of_jobs)
 
 
 NO_WORK: Final = QueueWork(0, (), 0, 0, 0, None)
@@ -228,8 +235,12 @@ class NodeReading:
     counted: list[CountedQueue] = field(default_factory=list)
 
 
-WORK_SUMS: Final = ("claims", "stages", "staged", "letters")
+WORK_SUMS: Final = (
+    *("claims", "stages", "staged", "letters"),
+    *("jobs", "jobs_waiting", "job_messages"),
+)
 """The numbers of `QueueWork`."""
+_NO_SUMS: Final = [0] * len(WORK_SUMS)
 
 
 class QueueTotals:
@@ -311,7 +322,7 @@ class QueueTotals:
             self._open.add(group)
         else:
             self._open.discard(group)
-        numbers = (work.claims, work.stages, work.staged, work.letters)
+        numbers = [getattr(work, name) for name in WORK_SUMS] if work is not NO_WORK else _NO_SUMS
         return (1, int(leads), int(leader is None), int(led), *counts, *numbers)
 
     def show(self, reading: NodeReading) -> None:

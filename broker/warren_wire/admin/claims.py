@@ -134,6 +134,9 @@ class RenewClaimsRequest(ReaderRequest[None], frozen=True):
     epoch: Natural
 
 
+_DriverOrOperator: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, le=INT64_MAX)]
+
+
 class ClaimRequest(ReaderRequest[int], frozen=True):
     """A driver's request about claim `number` of its reader."""
 
@@ -146,6 +149,9 @@ class SettleClaimsRequest(ClaimRequest, frozen=True):
 
     Answer: MessagesCounted; 409 fenced, 410 claim_lost when one of them expired or was released:
     then none was settled.
+
+    number  the last of these claims
+    epoch   -1: an operator, not fenced
     """
 
     ROUTES: ClassVar = (
@@ -153,6 +159,11 @@ class SettleClaimsRequest(ClaimRequest, frozen=True):
             f"POST {_READER}/settle", http=f"{_READER_OF_VHOST}/settle", status=200, shows=True
         ),
     )
+    epoch: _DriverOrOperator
+
+    def changes(self) -> bool:
+        """See the base class."""
+        return self.epoch < 0
 
 
 class ReleaseClaimRequest(ReaderRequest[int], frozen=True):
@@ -163,7 +174,7 @@ class ReleaseClaimRequest(ReaderRequest[int], frozen=True):
     any more.
 
     number     of the claim; 0: all, and the reader is forgotten
-    epoch      -1: an operator, not fenced
+    epoch      see `SettleClaimsRequest`
     failed     count it as a failed delivery
     undecided  give it back although it is not known whether its batch was published
     """
@@ -174,7 +185,7 @@ class ReleaseClaimRequest(ReaderRequest[int], frozen=True):
         ),
     )
     number: Natural
-    epoch: Annotated[int, msgspec.Meta(ge=-1, le=INT64_MAX)]
+    epoch: _DriverOrOperator
     failed: bool = False
     undecided: bool = False
 

@@ -19,7 +19,7 @@ from warren.admin.membership import MemberCalls, NodeCalls
 from warren.admin.shovels import ShovelCalls
 from warren.calls import AdminCalls, call
 from warren.connection import Connection
-from warren.errors import Conflict, NotFound
+from warren.errors import NotFound
 from warren.queues import Queue, QueueCalls, Reader
 from warren.waiting import Waiting
 from warren_wire.admin import (
@@ -156,12 +156,7 @@ class ClaimCalls(AdminCalls):
 
     def settle(self, queue: str, reader: str, number: int) -> int:
         """Settle a reader's claims up to `number`; return the number of messages."""
-        epochs = {known.name: known.epoch for known in self.readers(queue)}
-        if reader not in epochs:
-            raise Conflict(
-                f"queue {queue!r} has no reader {reader!r}; see `warren claims list {queue}`"
-            )
-        return self.ask(claims.SettleClaimsRequest(queue, reader, number, epochs[reader]))
+        return self.ask(claims.SettleClaimsRequest(queue, reader, number, -1))
 
     def release(
         self,

@@ -31,6 +31,7 @@ from warren.cli.permissions import permissions
 from warren.cli.policies import operator_policies, policies
 from warren.cli.publish_lines import publish
 from warren.cli.relays import relays
+from warren.cli.settings import settings
 from warren.cli.shovels import federation, shovel
 from warren.cli.sinks import sinks
 from warren.cli.take import consume, get
@@ -111,6 +112,7 @@ app.command("browse")(browse)
 app.command("letters")(letters)
 app.command("get")(get)
 app.command("audit")(audit)
+app.command("settings")(settings)
 app.command("top")(top)
 app.command("bench")(bench)
 app.command("lint")(lint)

@@ -6,18 +6,15 @@ from typing import Annotated
 
 import typer
 
-from warren.admin import Admin
 from warren.admin import Reader as ClaimReader
 from warren.cli import output
 from warren.cli.requests import RequestGroup
-from warren.cli.target import Queue, Uri, connect
-from warren_wire.admin.claims import ReleaseClaimRequest
+from warren_wire.admin.claims import ReleaseClaimRequest, SettleClaimsRequest
 from warren_wire.admin.queues import GetQueueRequest
 
 claims = RequestGroup(no_args_is_help=True, help="List, settle and release claims of readers.")
 
 Number = Annotated[int, typer.Option(help="this claim; without it: all, and forget the reader")]
-Reader = Annotated[str, typer.Argument(help="the reader's name, as `warren claims list` shows it")]
 
 
 def _open_claims(reader: ClaimReader) -> str:
@@ -67,19 +64,13 @@ claims.lists(
 )
 
 
-@claims.command()
-def settle(
-    queue: Queue,
-    reader: Reader,
-    number: Annotated[int, typer.Argument(help="claims up to this one are settled")],
-    uri: Uri = None,
-) -> None:
-    """Settle a reader's claims: their batches were committed, but its driver cannot settle them."""
-    with connect(uri) as connection:
-        count = Admin(connection).claims.settle(queue, reader, number)
-    output.say(f"settled {count:,} messages of {reader}")
-
-
+claims.does(
+    "settle",
+    SettleClaimsRequest,
+    "settled {answer:,} messages of {reader}",
+    text="Settle a reader's claims, the batches of which were committed without their driver.",
+    epoch=-1,
+)
 claims.does(
     "release",
     ReleaseClaimRequest,

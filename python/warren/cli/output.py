@@ -217,6 +217,11 @@ def say(text: str) -> None:
     _OUT.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def flush() -> None:
+    """Have what was printed leave: another program may read it line by line."""
+    sys.stdout.flush()
+
+
 def note(text: str) -> None:
     """Print a note on standard error."""
     ERRORS.print(text, markup=False, highlight=False, soft_wrap=True)

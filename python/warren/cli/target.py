@@ -53,6 +53,7 @@ Json = Annotated[
         *FORMATS, help="print JSON instead of a table, a line of JSON for each value, or CSV"
     ),
 ]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="then show what is new, until Ctrl-C")]
 
 
 @contextmanager

@@ -246,7 +246,7 @@ def with_queues() -> NodeReading:
     at = LogPosition(1, 2, 3, 4, 5, 0.5)
     counts = MemberCounts(10, 1, 18, 500, 2, 3, 4, 7)
     readers = (ReaderReading("etl", 2, 7, NOW_MS - 4_000), ReaderReading("idle", 0, 0, NOW_MS))
-    work = QueueWork(2, readers, 3, 30, 5, EntryTime(7, 100, NOW_MS - 90_000))
+    work = QueueWork(2, readers, 3, 30, 5, EntryTime(7, 100, NOW_MS - 90_000), 2, 1, 40)
     empty = QueueWork(0, (ReaderReading("none", 0, 0, NOW_MS),), 0, 0, 0, None)
     queues = [
         QueueReading("/", "full", "quorum", at, counts, work),
@@ -268,6 +268,9 @@ def test_claims_readers_stages_and_ages_of_each_queue() -> None:
         "queue_stages": 3,
         "queue_messages_staged": 30,
         "queue_letters_in_flight": 5,
+        "queue_jobs": 2,
+        "queue_jobs_waiting": 1,
+        "queue_messages_in_jobs": 40,
         "queue_messages_delayed": 3,
         "queue_messages_dead_lettering": 4,
         "queue_messages_claimed": 7,

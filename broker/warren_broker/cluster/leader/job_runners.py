@@ -133,6 +133,7 @@ class JobRunner:
         self._asked = False
         job = self._job()
         assert job is not None, number
+        self._counted = job.done
         self.spec: JobSpec = decode_spec(job.given.spec)
         self._match = MessageMatch(self.spec.wanted)
         self._recalls = TargetRecalls(owner.queues, group, number, self.spec.user)
@@ -164,6 +165,9 @@ class JobRunner:
         if self._ended or not self._owner.leads(self._group, self.term):
             return
         job = self._job()
+        if job is not None and job.done > self._counted:
+            done, self._counted = job.done - self._counted, job.done
+            self._owner.queues.cluster.counters.add("job_messages_done", done)
         if job is None or job.state not in UNFINISHED:
             if job is not None:
                 said = (self._number, self._name(), job.state, job.done, job.left)

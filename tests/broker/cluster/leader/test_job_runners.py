@@ -56,6 +56,7 @@ class World:
             for (group, queue), name in zip(self.queues.items(), "st", strict=True)
         }
         self.under_way: list[Any] = []
+        self.counted: Counter[str] = Counter()
         self.term = 0
         self.now = 0
         self.may = True
@@ -105,6 +106,7 @@ class World:
             leader_of=lambda group: "a",
             stored=SimpleNamespace(read=lambda group, index: self.blocks[group, index]),
             effects=SimpleNamespace(command=self._proposed),
+            counters=SimpleNamespace(add=lambda name, count: self.counted.update({name: count})),
         )
         cluster.set_aside = SetAsideCounts(cluster)
         state = SimpleNamespace(
@@ -491,6 +493,7 @@ def test_only_what_matches_is_taken() -> None:
     world, _ = filled(3)
     job = world.begin("drop", wanted=Wanted(contains="m1"))
     world.run()
+    assert world.counted == {"job_messages_done": 11}
     assert world.stat(job).done == 11 and len(world.ready(SOURCE)) == 19
     one = world.queues[SOURCE].ready()[0]
     single = world.begin("drop", wanted=Wanted(index=one[0], ordinal=one[1]))
