@@ -12,7 +12,7 @@ import pytest
 from live.conftest import eventually
 from live.http_client import HttpClient, add_user, http_client, quoted
 from warren.local import LocalCluster
-from warren_wire.admin.queue_pages import SORTS
+from warren_wire.admin.queue_pages import BINDING_SORTS, SORTS
 
 pytestmark = pytest.mark.live
 ROOT = quoted("/")
@@ -127,3 +127,51 @@ def test_pages_hold_what_the_user_may_enter(http: HttpClient) -> None:
     user = add_user(http, "paging", "monitoring", "other")
     assert {one["vhost"] for one in pages(user, "/queues")} == {"other"}
     assert user("GET", "/queues/hidden?page=1").status == 404
+
+
+def ends(items: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    keys = ("vhost", "source", "destination", "destination_type", "routing_key", "properties_key")
+    return [tuple(one[key] for key in keys) for one in items]
+
+
+@pytest.fixture(scope="module")
+def bound(cluster: LocalCluster) -> Iterator[HttpClient]:
+    """Bindings of queues and exchanges in two vhosts, and an exchange with a queue of its own."""
+    http = http_client(cluster)
+    for vhost in (ROOT, "other"):
+        for exchange, kind in (("x", "topic"), ("a", "headers"), ("kept", "x-recent-history")):
+            said = {"type": kind, "durable": True}
+            assert http("PUT", f"/exchanges/{vhost}/{exchange}", said).status == 201
+        for number, name in enumerate(NAMES):
+            said = {"routing_key": f"key.{number % 3}", "arguments": {"n": number}}
+            assert http("POST", f"/bindings/{vhost}/e/x/q/{name}", said).status == 201
+        assert http("POST", f"/bindings/{vhost}/e/a/e/x", {"routing_key": "of"}).status == 201
+    yield http
+    for vhost in (ROOT, "other"):
+        assert http("DELETE", f"/exchanges/{vhost}/kept").status == 204
+
+
+@pytest.mark.parametrize("sort", ["", *sorted(BINDING_SORTS)])
+def test_pages_of_bindings_are_those_of_the_list(bound: HttpClient, sort: str) -> None:
+    whole = bound.get(f"/bindings?sort={sort}" if sort else "/bindings")
+    asked = {"sort": sort, "pagination": "true"} if sort else {"pagination": "true"}
+    assert len(whole) > 5 * len(NAMES)
+    assert ends(pages(bound, "/bindings", **asked)) == ends(whole)
+    reverse = pages(bound, "/bindings", **asked, sort_reverse="true")
+    assert ends(reverse) == ends(whole)[::-1]
+    assert len(pages(bound, "/bindings/other", **asked)) < len(whole)
+
+
+def test_bindings_are_found_by_each_of_their_texts(bound: HttpClient) -> None:
+    paged = {"pagination": "true"}
+    every = ends(bound.get("/bindings"))
+    for text in ("KEY.1", "quorum.0", "a", "nowhere"):
+        wanted = [one for one in every if text.lower() in "\0".join((*one[1:3], one[4])).lower()]
+        assert ends(pages(bound, "/bindings", **paged, name=text)) == wanted
+    found = pages(bound, "/bindings", **paged, name="^KEY.[02]$", use_regex="true")
+    assert {one["routing_key"] for one in found} == {"key.0", "key.2"}
+    assert bound("GET", "/bindings?page=1&pagination=true&name=(&use_regex=true").status == 400
+    assert bound("GET", "/bindings?page=99&pagination=true").status == 400
+    stranger = add_user(bound, "reader", "management", vhost="other")
+    seen = pages(stranger, "/bindings", **paged)
+    assert {one["vhost"] for one in seen} == {"other"}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from warren_wire.admin import members
 from warren_wire.admin.exchanges import BindingInfo, binding_segment
-from warren_wire.admin.queue_pages import QueuesPage
+from warren_wire.admin.queue_pages import BindingsPage, QueuesPage
 from warren_wire.admin.queues import DeclaredQueue, QueueInfo
 from warren_wire.admin.requests import (
     AnyAdminRequest,
@@ -45,8 +45,8 @@ def rendered(request: AnyAdminRequest, result: Any) -> Answered:
             return 200, {request.count_key: ulong(result.messages)}
         case Listed():
             return 200, [shown_value(one) for one in result.values]
-        case QueuesPage():
-            return 200, _queues_page(result)
+        case QueuesPage() | BindingsPage():
+            return 200, _page(result)
         case DeclaredQueue():
             return 201 if result.created else 200, shown_value(result.info)
         case members.Criticality():
@@ -111,11 +111,16 @@ def _plain_values(value: Any) -> Any:
     return [] if value == () else plain_value(value)
 
 
-def _queues_page(page: QueuesPage) -> dict[str, Any]:
-    """Return a page with its queues as they are shown one by one: arguments stay as they are."""
-    shown = {key: ulong(getattr(page, key)) for key in ("total_count", "filtered_count")}
-    items = [shown_value(one) for one in page.items]
-    return {**shown, "items": items, "statistics": _plain_values(page.statistics)}
+def _page(page: QueuesPage | BindingsPage) -> dict[str, Any]:
+    """Return a page with its items as they are shown one by one: arguments stay as they are."""
+    shown: dict[str, Any] = {
+        "total_count": ulong(page.total_count),
+        "filtered_count": ulong(page.filtered_count),
+        "items": [shown_value(one) for one in page.items],
+    }
+    if isinstance(page, QueuesPage):
+        shown["statistics"] = _plain_values(page.statistics)
+    return shown
 
 
 def shown_binding(binding: BindingInfo) -> dict[str, Any]:

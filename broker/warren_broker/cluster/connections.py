@@ -16,6 +16,7 @@ from warren_broker.cluster.definitions import Definitions
 from warren_broker.cluster.led_queues import NodeTotalsReader
 from warren_broker.cluster.queue_numbers import Column, QueueNumbers
 from warren_broker.cluster.queue_sampler import QueueSampler
+from warren_broker.cluster.sorted_names import SortedNames
 from warren_broker.cluster.survey import Answers, Survey
 from warren_wire.admin.connections import (
     SINGLE_ACTIVE,
@@ -77,9 +78,11 @@ class Connections:
     own_samples: QueueSampler
     clients: dict[int, DescribedClient]
     own_numbers: QueueNumbers = field(init=False)
+    own_names: SortedNames = field(init=False)
     _survey: Survey = field(init=False)
 
     def __post_init__(self) -> None:
+        self.own_names = SortedNames()
         self.own_numbers = QueueNumbers(self.cluster, self.own_samples)
         self._survey = Survey(self.cluster, messages.AskConnections, messages.ConnectionsAre)
         self.cluster.handlers[messages.AskConnections] = self._on_ask

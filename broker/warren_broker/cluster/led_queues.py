@@ -104,6 +104,89 @@ def visit_groups(visit: Callable[[int], None], groups: Sequence[int]) -> None:
             visit(group)
 
 
+class _LedRow(NamedTuple):
+    """A queue in the sums of its vhost; queues: 1."""
+
+    vhost: str
+    messages: int
+    ready: int
+    unacked: int
+    consumers: int
+    queues: int
+
+
+def _led_row(vhost: str, state: QueueState) -> _LedRow:
+    ready, held = state.order.count, state.unacknowledged
+    rest = state.claimed + state.delayed.count + state.letters.count
+    return _LedRow(vhost, ready + held + rest, ready, held, state.consumer_count, 1)
+
+
+class VhostSums:
+    """Sums over the queues led here, by vhost (`LedTotals`): those that have changed are read.
+
+    A page that is left open asks for them again and again: of 10,000 queues most are as they were.
+    1. A reading goes through all groups, in slices.  2. Another one, that begins meanwhile, would
+    find no change, and answer half of the sums: so it begins after the end of that one.
+
+    Invariant: `_sums` has the sum of each column of `_rows`, by vhost
+    """
+
+    def __init__(self, cluster: Cluster, definitions: Definitions) -> None:
+        self._cluster = cluster
+        self._definitions = definitions
+        self._rows: dict[int, _LedRow] = {}
+        self._sums: dict[str, list[int]] = {}
+        self._waiting: list[Callable[[dict[str, LedTotals]], None]] = []
+        self._next: list[Callable[[dict[str, LedTotals]], None]] = []
+
+    def read(self, answer: Callable[[dict[str, LedTotals]], None]) -> None:
+        """Answer the sums as they are now, or soon."""
+        if self._waiting:
+            self._next.append(answer)
+            return
+        self._waiting = [answer]
+        host = self._cluster.host
+        changed = host.take_changed("totals")
+        if changed is None:
+            self._rows, self._sums = {}, {}
+        groups = [*host.groups()] if changed is None else [*changed]
+        in_slices(self._cluster.loop, groups, self._visit, self._done, most=SUMMED_GROUPS)
+
+    def _done(self) -> None:
+        found = {vhost: LedTotals(*sums[:-1]) for vhost, sums in self._sums.items()}
+        told, self._waiting = self._waiting, []
+        later, self._next = self._next, []
+        for answer in told:
+            answer(found)
+        for answer in later:
+            self.read(answer)
+
+    def _visit(self, groups: Sequence[int]) -> None:
+        known, host, rows = self._definitions.state.groups, self._cluster.host, self._rows
+        for group in groups:
+            queue, now = known.get(group), None
+            if queue is not None and not queue.store_of:
+                with suppress(UnknownGroup):  # it has ended
+                    now = (
+                        _led_row(queue.vhost, host.state(group)) if host.is_leader(group) else None
+                    )
+            before = rows.pop(group, None)
+            if now is not None:
+                rows[group] = now
+            if now != before:
+                self._add(before, -1)
+                self._add(now, 1)
+
+    def _add(self, row: _LedRow | None, sign: int) -> None:
+        if row is None:
+            return
+        sums = self._sums.setdefault(row.vhost, [0] * (len(_LedRow._fields) - 1))
+        for at, one in enumerate(row[1:]):
+            sums[at] += sign * one
+        if not sums[-1]:
+            del self._sums[row.vhost]
+
+
 @dataclass(eq=False, repr=False)
 class NodeTotalsReader:
     """Reads what this node counts."""
@@ -112,45 +195,20 @@ class NodeTotalsReader:
     definitions: Definitions
     clients: ClientLimits
     settings: NodeConfig
+    _sums: VhostSums = field(init=False)
     _started_ms: int = field(init=False)
     _about: NodeAbout = field(init=False)
 
     def __post_init__(self) -> None:
+        self._sums = VhostSums(self.cluster, self.definitions)
         self._started_ms = self.cluster.loop.clock.monotonic_ms()
         self._about = about(self.settings)
 
     def read(self, answer: Callable[[NodeTotals], None]) -> None:
-        """Answer what the node counts, when all of its groups have been read."""
-        vhosts: dict[str, list[int]] = {}
-        host = self.cluster.host
+        """Answer what the node counts, when its groups that have changed have been read."""
+        self._sums.read(lambda vhosts: answer(self._totals(vhosts)))
 
-        def visit(groups: Sequence[int]) -> None:
-            # A page left open asks for this again and again: no tuple is made for a queue.
-            known = self.definitions.state.groups
-            for group in groups:
-                queue = known.get(group)
-                if queue is None or queue.store_of or not host.is_leader(group):
-                    continue
-                state: QueueState = host.state(group)
-                ready, held = state.order.count, state.unacknowledged
-                rest = state.claimed + state.delayed.count + state.letters.count
-                sums = vhosts.get(queue.vhost)
-                if sums is None:
-                    sums = vhosts[queue.vhost] = [0, 0, 0, 0]
-                sums[0] += ready + held + rest
-                sums[1] += ready
-                sums[2] += held
-                sums[3] += state.consumer_count
-
-        in_slices(
-            self.cluster.loop,
-            host.groups(),
-            visit,
-            lambda: answer(self._totals(vhosts)),
-            most=SUMMED_GROUPS,
-        )
-
-    def _totals(self, vhosts: dict[str, list[int]]) -> NodeTotals:
+    def _totals(self, vhosts: dict[str, LedTotals]) -> NodeTotals:
         cluster, alarms = self.cluster, self.settings.alarms
         facts = ProcessFacts.of(self.settings.data_dir)
         now_ms = cluster.loop.clock.monotonic_ms()
@@ -160,7 +218,7 @@ class NodeTotalsReader:
             boot=cluster.host.boot_id,
             at_ms=now_ms,
             counters=_summed(cluster.counters.read()),
-            vhosts={vhost: LedTotals(*sums) for vhost, sums in vhosts.items()},
+            vhosts=vhosts,
             connections=connections,
             channels=channels,
             mem_used=facts.resident,

@@ -475,9 +475,13 @@ class MembersAre(Numbered, frozen=True, array_like=True, tag="members_are"):
 
 
 class AskLed(Numbered, frozen=True, array_like=True, tag="ask_led"):
-    """Ask which groups the receiver leads, and which of them need `stopping` for their majority."""
+    """Ask which groups the receiver leads, and which of them need `stopping` for their majority.
+
+    brief  of the groups only how many are led, and whether the definitions are
+    """
 
     stopping: str
+    brief: bool = False
 
 
 class LedAre(Numbered, frozen=True, array_like=True, tag="led_are"):
@@ -486,11 +490,14 @@ class LedAre(Numbered, frozen=True, array_like=True, tag="led_are"):
     led        every group that the sender leads, ascending
     critical   those that would lose their majority
     unsettled  those with other members than wanted
+    leads      how many of them are replicated queues, in a brief answer, which has of the groups
+               only that of the definitions; -1: it is another one
     """
 
     led: tuple[int, ...]
     critical: tuple[int, ...]
     unsettled: tuple[GroupFacts, ...]
+    leads: int = -1
 
 
 class AskLogEnd(Numbered, frozen=True, array_like=True, tag="ask_log_end"):

@@ -10,9 +10,7 @@ from warren_broker.cluster.cluster import Cluster
 from warren_broker.cluster.led_queues import in_slices
 from warren_broker.cluster.messages import NumbersOfQueue
 from warren_broker.cluster.queue_sampler import QueueSampler
-from warren_broker.cluster.turns import Work
 from warren_broker.counting.message_stats import COUNTED, HANDED_OUT, LENGTHS
-from warren_machines.metadata.state import Scope
 from warren_machines.queue.state import QueueState
 from warren_machines.queue.whole_queue import counts
 
@@ -24,9 +22,6 @@ asked for, reading takes a twentieth of the node's time."""
 REUSED_MS_MAX: Final = 5_000
 COLUMN_GROUPS: Final = 2_000
 """Groups read in one turn: about two milliseconds."""
-RUN_NAMES: Final = 2_000
-RUN_STEPS: Final = 1 << 18
-"""Names that are sorted at once, and what that counts of a turn (`cluster.turns`)."""
 
 LED: Final[dict[str, Callable[[QueueState], int]]] = {
     "messages": lambda state: (
@@ -67,26 +62,6 @@ class QueueNumbers:
         self._samples = samples
         self._known: dict[str, tuple[int, Column]] = {}
         self._waiting: dict[str, list[Callable[[Column], None]]] = {}
-        self._names: dict[str, tuple[Scope, int, list[str]]] = {}
-
-    def names(self, vhost: str, scope: Scope) -> Work[list[str]]:
-        """Return the names of a vhost's queues in order; they are sorted after changes only."""
-        known = self._names.get(vhost)
-        if known is not None and known[0] is scope and known[1] == scope.version:
-            return known[2]
-        version, names = scope.version, list(scope.queues)
-        found: list[str] = []
-        for at in range(0, len(names), RUN_NAMES):
-            found += sorted(names[at : at + RUN_NAMES])
-            yield RUN_STEPS
-        found.sort()  # of sorted runs, which it merges
-        self._names[vhost] = (scope, version, found)
-        return found
-
-    def forget(self, vhosts: Iterable[str]) -> None:
-        """Forget the names of all vhosts but these."""
-        for vhost in self._names.keys() - set(vhosts):
-            del self._names[vhost]
 
     def of_groups(self, groups: Iterable[int]) -> tuple[NumbersOfQueue, ...]:
         """Return what is known of these queues."""

@@ -12,6 +12,7 @@ import msgspec
 
 from warren_broker.http.calls import HttpCall, exchange_name
 from warren_broker.http.frames import NodeReply
+from warren_broker.http.listing import Paging, page_of, paging_of
 from warren_broker.http.messages import publish_message
 from warren_broker.http.replies import HttpRefusal, HttpReply, object_not_found
 from warren_broker.http.routing_table import MAX_BODY_SIZE, answers
@@ -30,6 +31,7 @@ from warren_wire.admin.exchanges import (
     ListExchangesRequest,
     UnbindRequest,
 )
+from warren_wire.admin.queue_pages import BINDING_SORTS, PageBindingsRequest
 from warren_wire.admin.statistics import DEFAULT_EXCHANGE, GetStatisticsRequest
 
 EMPTY_KEY: Final = "~"
@@ -133,15 +135,19 @@ def properties_key(routing_key: str, arguments: dict[str, Any]) -> str:
 
 def _shown_binding(vhost: str, binding: dict[str, Any]) -> dict[str, Any]:
     kind = "queue" if "destination_queue" in binding else "exchange"
-    return {
+    shown = {
         "source": binding["source"],
         "vhost": vhost,
         "destination": binding[f"destination_{kind}"],
         "destination_type": kind,
         "routing_key": binding["binding_key"],
         "arguments": binding["arguments"],
-        "properties_key": properties_key(binding["binding_key"], binding["arguments"]),
     }
+    return _with_key(shown)
+
+
+def _with_key(shown: dict[str, Any]) -> dict[str, Any]:
+    return {**shown, "properties_key": properties_key(shown["routing_key"], shown["arguments"])}
 
 
 async def bindings_of(call: HttpCall, vhost: str, **chosen: Any) -> list[dict[str, Any]]:
@@ -150,8 +156,26 @@ async def bindings_of(call: HttpCall, vhost: str, **chosen: Any) -> list[dict[st
     return [_shown_binding(vhost, one) for one in found]
 
 
+async def _page(call: HttpCall, vhost: str | None, paging: Paging) -> dict[str, Any]:
+    asked = PageBindingsRequest(
+        page=paging.page,
+        page_size=paging.page_size,
+        name=paging.name,
+        use_regex=paging.use_regex,
+        sort=call.query.get("sort", ""),
+        sort_reverse=call.query.get("sort_reverse") == "true",
+    )
+    found = await call.get(asked, vhost=vhost)
+    items = [_with_key(one) for one in found["items"]]
+    return page_of(paging, items, found["filtered_count"], found["total_count"])
+
+
 @answers("GET /bindings", "GET /bindings/:vhost")
-async def _list_bindings(call: HttpCall, vhost: str | None = None) -> list[dict[str, Any]]:
+async def _list_bindings(call: HttpCall, vhost: str | None = None) -> Any:
+    """List bindings; the node finds those of a page in an order that it knows."""
+    paging = paging_of(call.query) if call.query.get("pagination") == "true" else None
+    if paging is not None and call.query.get("sort", "") in BINDING_SORTS.union([""]):
+        return await _page(call, vhost, paging)
     if vhost is None:
         return await call.of_vhosts(partial(bindings_of, call))
     return await bindings_of(call, vhost)

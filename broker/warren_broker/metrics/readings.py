@@ -277,7 +277,7 @@ class QueueTotals:
     def due(self, whole: bool) -> list[int]:
         """Return the groups that are to be read now; whole: the last reading was not shown."""
         host = self._broker.cluster.host
-        changed = host.take_changed()
+        changed = host.take_changed("metrics")
         if changed is None or whole:
             self._begin()
             return [*host.groups()]

@@ -1,13 +1,21 @@
-"""Pages of the list of queues: filtered, sorted and cut where the queues are known."""
+"""Pages of the lists of queues and bindings: filtered, sorted and cut where these are known."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
 import msgspec
 
 from warren_wire.admin.queues import QueueInfo
-from warren_wire.admin.requests import AdminRequest, Number, Result, Text, checked_pattern, route
+from warren_wire.admin.requests import (
+    AdminRequest,
+    Number,
+    Result,
+    T,
+    Text,
+    checked_pattern,
+    route,
+)
 from warren_wire.admin.statistics import QueueStatistics
 from warren_wire.errors import InvalidArgument
 
@@ -45,7 +53,23 @@ class QueuesPage(Result, frozen=True):
     statistics: tuple[QueueStatistics | None, ...] = ()
 
 
-class PageQueuesRequest(AdminRequest[QueuesPage], frozen=True):
+class PageRequest(AdminRequest[T], frozen=True):
+    """Base class of requests for a page of a list; see `PageQueuesRequest`."""
+
+    page: Annotated[int, msgspec.Meta(ge=1, le=PAGES_MAX)] = 1
+    page_size: Annotated[int, msgspec.Meta(ge=1, le=PAGE_QUEUES_MAX)] = 100
+    name: Text = ""
+    use_regex: bool = False
+
+    def check(self, sort: str, sorts: frozenset[str]) -> None:
+        """Raise InvalidArgument for an order that is none of `sorts`, or a wrong pattern."""
+        if sort and sort not in sorts:
+            raise InvalidArgument(f"sort={sort[:60]!r}: one of {', '.join(sorted(sorts))}")
+        if self.name and self.use_regex:
+            checked_pattern("name", self.name)
+
+
+class PageQueuesRequest(PageRequest[QueuesPage], frozen=True):
     """Return a page of the queues: of the vhost, or over HTTP of all that the user may enter.
 
     What this takes of a node's time grows with the page, and with the number of queues only as
@@ -61,10 +85,6 @@ class PageQueuesRequest(AdminRequest[QueuesPage], frozen=True):
     """
 
     ROUTES: ClassVar = (route("GET /pages/queues", "management"),)
-    page: Annotated[int, msgspec.Meta(ge=1, le=PAGES_MAX)] = 1
-    page_size: Annotated[int, msgspec.Meta(ge=1, le=PAGE_QUEUES_MAX)] = 100
-    name: Text = ""
-    use_regex: bool = False
     having: Text = ""
     sort: Text = ""
     sort_reverse: bool = False
@@ -73,10 +93,52 @@ class PageQueuesRequest(AdminRequest[QueuesPage], frozen=True):
 
     def checked(self) -> Self:
         """See the base class."""
-        if self.sort and self.sort not in SORTS:
-            raise InvalidArgument(f"sort={self.sort[:60]!r}: one of {', '.join(sorted(SORTS))}")
         if self.having and self.having not in COUNTED:
             raise InvalidArgument(f"having={self.having[:60]!r}: one of {', '.join(COUNTED)}")
-        if self.name and self.use_regex:
-            checked_pattern("name", self.name)
+        self.check(self.sort, SORTS)
+        return self
+
+
+# ------------------------------------------------------------------ bindings
+
+BINDING_SORTS: Final = frozenset(("vhost", "source", "destination", "routing_key"))
+"""What bindings are sorted by."""
+
+
+class PagedBinding(msgspec.Struct, frozen=True):
+    """A binding with its vhost; destination_type: queue or exchange."""
+
+    vhost: str
+    source: str
+    destination: str
+    destination_type: str
+    routing_key: str
+    arguments: dict[str, Any]
+
+
+class BindingsPage(Result, frozen=True):
+    """A page of bindings; see `QueuesPage`."""
+
+    total_count: Number
+    filtered_count: Number
+    items: tuple[PagedBinding, ...]
+
+
+class PageBindingsRequest(PageRequest[BindingsPage], frozen=True):
+    """Return a page of the bindings: of the vhost, or over HTTP of all that the user may enter.
+
+    Without a filter or another order this takes time for the bindings of the page alone. Those of
+    the default exchange come first. Answer: BindingsPage, by vhost, source, destination and key.
+
+    name  only bindings with this in their source, destination or routing key
+    sort  one of BINDING_SORTS; those that are equal in it keep their order
+    """
+
+    ROUTES: ClassVar = (route("GET /pages/bindings", "management"),)
+    sort: Text = ""
+    sort_reverse: bool = False
+
+    def checked(self) -> Self:
+        """See the base class."""
+        self.check(self.sort, BINDING_SORTS)
         return self

@@ -356,13 +356,13 @@ class Host:
         """The started groups, ascending."""
         return tuple(sorted(self._groups))
 
-    def take_changed(self) -> set[GroupId] | None:
+    def take_changed(self, who: str) -> set[GroupId] | None:
         """Return the groups that began, ended, applied, or have another role, leader or term.
 
-        Since the last call; from it on they are noted. None: it is not known, or they are many.
-        What a follower acknowledges is no change.
+        Since the last call of the same part of the program; from it on they are noted. None: it is
+        not known, or they are many. What a follower acknowledges is no change.
         """
-        return self._ready_loop.take_changed()
+        return self._ready_loop.take_changed(who)
 
     def start_group(self, spec: GroupSpec, machine: Machine[Any]) -> None:
         """Start a member of a group: a new one, or one found on disk (replayed as it commits).

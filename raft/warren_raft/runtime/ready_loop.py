@@ -95,7 +95,7 @@ class ReadyLoop:
         self._awaiting: list[tuple[Group, int, int]] = []
         self._late_asked = False
         self.applied: dict[GroupId, None] = {}
-        self._changed: set[GroupId] | None = None
+        self._changed: dict[str, set[GroupId]] = {}
         self.commits, self.applies = Histogram(SECONDS), Histogram(SECONDS)
         self.elections = self.elections_won = self.leader_changes = 0
         self._read: list[tuple[Group, Sequence[ReadState]]] = []
@@ -319,8 +319,8 @@ class ReadyLoop:
                 self._cluster_committed(ready.committed)
             group.apply(ready.committed, self._observer)
             self.applied[group.id] = None
-            if self._changed is not None:
-                self._changed.add(group.id)
+            for changed in self._changed.values():
+                changed.add(group.id)
             if 0 < group.followed <= group.applied:
                 commits, took = self.commits, time.monotonic() - group.taken_s
                 commits.counts[bisect_left(commits.bounds, took)] += 1
@@ -350,14 +350,15 @@ class ReadyLoop:
 
     def note_change(self, group: GroupId) -> None:
         """Note that a group is new, has another role, leader or term, or has ended."""
-        if self._changed is not None:
-            self._changed.add(group)
-            if len(self._changed) > CHANGED_MAX:
-                self._changed = None
+        for who, changed in [*self._changed.items()]:
+            changed.add(group)
+            if len(changed) > CHANGED_MAX:
+                del self._changed[who]
 
-    def take_changed(self) -> set[GroupId] | None:
+    def take_changed(self, who: str) -> set[GroupId] | None:
         """See `Host.take_changed`."""
-        found, self._changed = self._changed, set()
+        found = self._changed.get(who)
+        self._changed[who] = set()
         return found
 
     # ------------------------------------------------------------ time

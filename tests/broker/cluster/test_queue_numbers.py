@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from warren_broker.cluster.queue_numbers import COLUMN_GROUPS, REUSED_MS_MAX, Column, QueueNumbers
+from warren_broker.cluster.sorted_names import SortedNames
 
 GROUPS = 3 * COLUMN_GROUPS
 
@@ -84,12 +85,12 @@ def test_no_column_is_older_than_a_refresh() -> None:
 
 
 def test_names_are_sorted_after_changes_only() -> None:
-    world = World(turn_ms=1)
     queues = Names(dict.fromkeys(("b", "c", "a")))
-    scope: Any = SimpleNamespace(version=1, queues=queues)
+    scope: Any = SimpleNamespace(version=1, queues=queues, bindings={})
+    sorted_names = SortedNames()
 
     def names() -> list[str]:
-        work = world.numbers.names("/", scope)
+        work = sorted_names.queues("/", scope)
         try:
             while True:
                 next(work)
@@ -102,7 +103,7 @@ def test_names_are_sorted_after_changes_only() -> None:
     queues["0"] = None
     scope.version = 2
     assert names() == ["0", "a", "b", "c"]
-    world.numbers.forget(["another"])
+    sorted_names.forget({})
     assert names() and queues.looks == 3
 
 

@@ -37,7 +37,7 @@ class Groups:
         if self.changed is not None:
             self.changed.add(group)
 
-    def take_changed(self) -> set[int] | None:
+    def take_changed(self, who: str) -> set[int] | None:
         found, self.changed = self.changed, set()
         return found
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, ParamSpec
 
@@ -14,7 +15,7 @@ from warren_broker.cluster.membership.maintenance import Maintenance
 from warren_broker.cluster.membership.placement import Placement
 from warren_broker.cluster.membership.status import Facts, LeaderQueries, Led, member
 from warren_broker.cluster.membership.version_raiser import VersionRaiser
-from warren_broker.cluster.messages import GroupFacts
+from warren_broker.cluster.messages import GroupFacts, LedAre
 from warren_broker.cluster.resource_alarms import ResourceAlarms
 from warren_machines.metadata import commands
 from warren_machines.metadata.records import ClusterNode, QueueRecord
@@ -46,6 +47,17 @@ def answers_refusals(method: Callable[P, None]) -> Callable[P, None]:
     return request
 
 
+@dataclass(slots=True)
+class _Placed:
+    """Queues by node, at an applied index of the definitions: members, those of it alone, and those
+    that leave it."""
+
+    defined: int
+    members: Counter[str] = field(default_factory=Counter)
+    local: Counter[str] = field(default_factory=Counter)
+    leaving: dict[str, dict[int, QueueRecord]] = field(default_factory=dict)
+
+
 @dataclass(eq=False, repr=False)
 class NodeService:
     """Lists nodes, and handles maintenance, removal and, in `versions`, upgrades."""
@@ -57,6 +69,7 @@ class NodeService:
     _maintenance: Maintenance
     _alarms: ResourceAlarms
     versions: VersionRaiser
+    _known: _Placed | None = field(init=False, default=None)
 
     # ------------------------------------------------------------ status
 
@@ -67,7 +80,7 @@ class NodeService:
             unsettled = _unsettled(led)
             done([self._info(name, led, unsettled) for name in self._names()])
 
-        self._leader_queries.ask_led(asked)
+        self._leader_queries.ask_led(asked, brief=True)
 
     @answers_refusals
     def node_status(self, node: str, done: errors.Answer[values.NodeStatus]) -> None:
@@ -144,8 +157,7 @@ class NodeService:
     def _info(self, name: str, led: Led, unsettled: Facts) -> values.NodeInfo:
         state = self._definitions.state
         one = state.nodes.get(name) or ClusterNode(name, "", 0)
-        queues = list(state.queues())
-        leads = set(led[name].led) if name in led else set()
+        placed = self._placed()
         return values.NodeInfo(
             name=name,
             address=one.address,
@@ -153,12 +165,30 @@ class NodeService:
             drained=one.drained,
             forgetting=one.forgetting,
             metadata=self._metadata_role(name, led),
-            members=sum(1 for queue in queues if queue.replicated and name in queue.nodes),
-            leaders=sum(1 for queue in queues if queue.replicated and queue.group in leads),
-            local_queues=sum(1 for queue in queues if not queue.replicated and name in queue.nodes),
+            members=placed.members[name],
+            leaders=self._count_led(led.get(name)),
+            local_queues=placed.local[name],
             moving=len(self._moving(name, unsettled)),
             alarms=tuple(sorted(self._alarms.by_node().get(name, ()))),
         )
+
+    def _count_led(self, led: LedAre | None) -> int:
+        """Return how many replicated queues a node leads; None: it did not answer."""
+        if led is None or led.leads >= 0:
+            return 0 if led is None else led.leads
+        groups = self._definitions.state.groups
+        return sum(1 for group in led.led if group in groups and groups[group].replicated)
+
+    def _placed(self) -> _Placed:
+        """Return what the definitions place where; all queues are read after a change only."""
+        defined = self._cluster.host.applied_index(METADATA_GROUP)
+        if self._known is None or self._known.defined != defined:
+            known = self._known = _Placed(defined)
+            for queue in self._definitions.state.queues():
+                (known.members if queue.replicated else known.local).update(queue.nodes)
+                for node in queue.leaving:
+                    known.leaving.setdefault(node, {})[queue.group] = queue
+        return self._known
 
     def _metadata_role(self, name: str, led: Led) -> values.Role:
         if name in led and METADATA_GROUP in led[name].led:
@@ -171,7 +201,7 @@ class NodeService:
     def _moving(self, node: str, unsettled: Facts) -> list[QueueRecord]:
         """Return the queues of which the member on the node is being added or removed."""
         state = self._definitions.state
-        found = {queue.group: queue for queue in state.queues() if node in queue.leaving}
+        found = dict(self._placed().leaving.get(node, {}))
         for group, facts in unsettled.items():
             queue = state.groups.get(group)
             if queue is None:

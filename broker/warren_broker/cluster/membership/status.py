@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,6 +19,7 @@ from warren_raft import types as raft
 from warren_raft.core.quorum import majority
 from warren_raft.errors import NotLeader
 from warren_raft.runtime.host import UnknownGroup
+from warren_raft.types import METADATA_GROUP
 from warren_wire.admin.members import MemberInfo, MemberState, QueueMembers, Role
 
 STATUS_PATIENCE_MS = 2_000
@@ -67,6 +69,8 @@ class LeaderQueries:
         self._survey = Survey(cluster, messages.AskLed, messages.LedAre, STATUS_PATIENCE_MS)
         self._last_up_ms = cluster.loop.now_ms
         self._questions: dict[int, _Question] = {}
+        self._counted: set[int] = set()
+        self._defined = -1
         cluster.handlers[messages.AskMembers] = self._on_ask_members
         cluster.handlers[messages.MembersAre] = self._on_members
         cluster.handlers[messages.AskLed] = self._on_ask_led
@@ -120,10 +124,11 @@ class LeaderQueries:
 
     # ------------------------------------------------------------ which node leads which group
 
-    def ask_led(self, done: Callable[[Led], None], stopping: str = "") -> None:
-        """Call `done` with what every reachable node leads, this one included."""
-        own = {self._cluster.host.node_id: self._led_here(messages.AskLed(0, stopping))}
-        self._survey.ask(self._cluster.peers(), lambda answers: done({**own, **answers}), stopping)
+    def ask_led(self, done: Callable[[Led], None], stopping: str = "", brief: bool = False) -> None:
+        """Call `done` with what every reachable node leads, this one included; see AskLed."""
+        own = {self._cluster.host.node_id: self._led_here(messages.AskLed(0, stopping, brief))}
+        asked = stopping, brief
+        self._survey.ask(self._cluster.peers(), lambda answers: done({**own, **answers}), *asked)
 
     def _peer_up(self, node: str) -> None:
         self._last_up_ms = self._cluster.loop.now_ms
@@ -156,15 +161,40 @@ class LeaderQueries:
 
     def _led_here(self, asked: messages.AskLed) -> messages.LedAre:
         host = self._cluster.host
+        uncertain = self._cluster.loop.now_ms - self._last_up_ms < UNCERTAIN_MS
+        if asked.brief and not uncertain:
+            with suppress(UnknownGroup):  # it has no definitions yet
+                known: tuple[int, ...] = ()
+                if host.is_leader(METADATA_GROUP):
+                    known = (METADATA_GROUP,)
+                facts = tuple(self._here(dict.fromkeys(self._unsettled())).values())
+                return messages.LedAre(asked.request, known, (), facts, self._count_led())
         led = tuple(group for group in host.groups() if host.is_leader(group))
         critical = tuple(
             group for group in led if asked.stopping and self._needs(group, asked.stopping)
         )
         unsettled = dict.fromkeys(self._unsettled())
-        if self._cluster.loop.now_ms - self._last_up_ms < UNCERTAIN_MS:
+        if uncertain:
             unsettled.update(dict.fromkeys(group for group in led if self._uncertain(group)))
         facts = tuple(self._here(unsettled).values())
         return messages.LedAre(asked.request, led, critical, facts)
+
+    def _count_led(self) -> int:
+        """Return how many replicated queues are led here; only groups that change are looked at.
+
+        Whether a queue is replicated changes with the definitions.
+        """
+        host = self._cluster.host
+        changed, defined = host.take_changed("led"), host.applied_index(METADATA_GROUP)
+        if changed is None or defined != self._defined:
+            self._defined, self._counted = defined, set()
+            changed = {*host.groups()}
+        for group in changed - {METADATA_GROUP}:
+            self._counted.discard(group)
+            with suppress(UnknownGroup):  # it has ended
+                if host.is_leader(group) and self._replicated(group):
+                    self._counted.add(group)
+        return len(self._counted)
 
     def _uncertain(self, group: int) -> bool:
         """Return whether a reachable member has not reported its log yet, or has lost it."""

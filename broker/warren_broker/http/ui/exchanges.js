@@ -122,7 +122,7 @@ export function bindingsPage() {
     name: "bindings",
     label: "Bindings",
     path: () => inVhost("bindings"),
-    filter: false,
+    filter: "source, destination or key",
     columns: [
       ...(chosenVhost() === null ? [vhost] : []),
       ...bindingColumns(view, "source", "destination"),

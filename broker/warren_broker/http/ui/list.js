@@ -57,7 +57,7 @@ function heading(column, choice, sorted) {
  * what is shown of a page instead of the table.
  */
 export function listing(view, options) {
-  const { name, label, path, columns, query, filter = true, empty, show } = options;
+  const { name, label, path, columns, query, filter = "name", empty, show } = options;
   const choice = kept.get(name) || { page: 1, size: SIZE, text: "", regex: false };
   kept.set(name, choice);
   const change = (changes) => {
@@ -66,7 +66,7 @@ export function listing(view, options) {
   };
   const sorted = (key) => change({ sort: key, reverse: choice.sort === key && !choice.reverse });
   if (filter) {
-    view.add(filterRow(name, choice, change));
+    view.add(filterRow(name, filter, choice, change));
   }
   const load = (signal) => loadPage(path(), choice, query ? query() : {}, signal);
   const render = (found) => [
@@ -100,7 +100,7 @@ async function loadPage(path, choice, query, signal) {
   return loadPage(path, choice, query, signal);
 }
 
-function filterRow(name, choice, change) {
+function filterRow(name, by, choice, change) {
   const text = h("input", {
     type: "search",
     id: `${name}-filter`,
@@ -116,7 +116,7 @@ function filterRow(name, choice, change) {
   return h(
     "div",
     { class: "filter" },
-    h("label", { for: text.id }, "Filter by name"),
+    h("label", { for: text.id }, `Filter by ${by}`),
     text,
     regex,
     h("label", { for: regex.id }, "regular expression"),

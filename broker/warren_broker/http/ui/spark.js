@@ -238,7 +238,6 @@ export function sparkPage() {
     label: "Readers",
     path,
     query: () => ({ columns: COLUMNS, having: "readers" }),
-    filter: true,
     show: (queues) => {
       const rows = queues.flatMap((queue) => queue.readers.map((reader) => ({ queue, reader })));
       return rows.length ? readersTable(view, rows, true) : none("No query reads a queue.");
