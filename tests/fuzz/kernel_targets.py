@@ -335,10 +335,52 @@ def sections_seeds() -> Iterator[bytes]:
         yield head + b"\x00\x53\x75" + struct.pack(">BI", 0xB0, 3) + b"abc"
 
 
+# ------------------------------------------------------------------ AMQP 1.0 frames
+
+
+def input_frames(data: bytes) -> None:
+    """Received bytes cut into pieces of few events, in reads as long as the first octet says."""
+    if len(data) < 2:
+        return
+    step, most, read = data[0] + 1, 10 * data[1], memoryview(data)[2:]
+    fast, slow = FAST.link_runs.InputFrames(), SLOW.link_runs.InputFrames()
+    twin, at = with_twin(data), 0
+    while at < len(read):
+        view = read[at : at + step]
+        size = fast.piece(view, most, 100)
+        assert 0 < size <= len(view), (size, len(view))
+        if twin:
+            same("kernels", size, slow.piece(view, most, 100))
+        at += size
+
+
+def input_frames_seeds() -> Iterator[bytes]:
+    """Transfers, dispositions of one delivery and of many, empty frames, a header."""
+    for seed in range(SEEDS):
+        chance = random.Random(seed)
+        made = bytes((chance.randrange(256), chance.randrange(256))) + b"AMQP\0\1\0\0"
+        for _ in range(chance.randrange(1, 9)):
+            first = chance.randrange(1 << 16)
+            named = struct.pack(">BIBI", 0x70, first, 0x70, first + chance.randrange(200))
+            one = chance.choice((named, named[:5] + b"\x40", b"\x43\x52\x07"))
+            fields = b"\x41" + one + b"\x41\x00\x53\x24\x45"
+            body = chance.choice(
+                (
+                    b"",
+                    b"\x00\x53\x14\xc0\x03\x01\x43" + bytes(chance.randrange(40)),
+                    b"\x00\x53\x15\xc0" + bytes((len(fields) + 1, 5)) + fields,
+                    b"\x00\x53\x15\xd0" + struct.pack(">II", len(fields) + 4, 5) + fields,
+                )
+            )
+            made += struct.pack(">IBBH", 8 + len(body), 2, 0, 0) + body
+        yield made
+
+
 TARGETS = (
     Target("scan", scan, scan_seeds, compiled=True),
     Target("deliveries", deliveries, deliveries_seeds, compiled=True),
     Target("properties", property_lists, property_seeds, compiled=True),
     Target("block", block, block_seeds, compiled=True),
     Target("sections", sections, sections_seeds, compiled=True),
+    Target("input_frames", input_frames, input_frames_seeds, compiled=True),
 )

@@ -13,13 +13,16 @@ from collections.abc import Callable
 from random import Random
 
 from sim.one import NOW, One
+from tests.broker.clients10 import link_twins
 from tests.machines.queue.cost import turnover
 from tests.machines.queue.world import block
 from tests.wire.kernel import frames
+from warren_broker.clients10.link_requests import PublishOutcomes
+from warren_machines.queue.commands import Delivery, Settle
 from warren_raft.messages import AppendReply
 from warren_raft.storage.format import RecordKind, encode_record
 from warren_wire import kernel
-from warren_wire.block.block import Block
+from warren_wire.block.block import Block, encode
 from warren_wire.kernel import Selection
 
 WARM = 4
@@ -27,6 +30,8 @@ MESSAGES = 500
 FEW = 50
 """So few that no buffer is moved when it grows: that depends on the heap, not on the work."""
 BODY = b"x" * 100
+ROUNDS = 50
+"""More than any case that makes its input beforehand works."""
 FRAME_MAX = 131_072
 Work = Callable[[], object]
 
@@ -136,6 +141,55 @@ def record() -> Work:
     return lambda: encode_record(7, 1, RecordKind.ENTRY, 1, 5, 3, data)
 
 
+def publish10() -> Work:
+    """Transfers become a request, its answer their outcomes."""
+    connection, payload = link_twins.begun(), b"\x00\x53\x75\xa0\x64" + BODY
+    ready = iter(
+        [
+            b"".join([link_twins.transfer(first + i, payload) for i in range(FEW)])
+            for first in range(0, ROUNDS * FEW, FEW)
+        ]
+    )
+
+    def work() -> None:
+        connection.receive(next(ready))
+        for request in connection.take_requests():
+            said = PublishOutcomes(accepted=range(request.table.count), last=True)
+            connection.answer(request.token, said)
+        connection.take_output()
+        assert not connection.failure
+
+    return work
+
+
+def consume10() -> Work:
+    """A block's messages become transfers, and a disposition of each is an outcome."""
+    connection = link_twins.begun()
+    stored = Block.decode(encode([BODY] * FEW, [b"\x00\x00"] * FEW, (b"", b"q"), 4, None))
+    ready = iter(
+        [
+            (
+                Delivery(first, 1, 0, FEW - 1),
+                b"".join([link_twins.accepted(first + i) for i in range(FEW)]),
+                link_twins.credit(first + FEW, FEW),
+            )
+            for first in range(0, ROUNDS * FEW, FEW)
+        ]
+    )
+    connection.receive(link_twins.credit(0, FEW))
+
+    def work() -> None:
+        delivery, outcomes, credit = next(ready)
+        connection.deliver(link_twins.CONSUMER, delivery, stored)
+        connection.take_output()
+        connection.receive(outcomes + credit)
+        settled = [one for one in connection.take_requests() if isinstance(one, Settle)]
+        assert settled[-1].msg_ids[-1][1] == delivery.first_msg_id + FEW - 1
+        connection.take_output()
+
+    return work
+
+
 CASES: dict[str, tuple[Callable[[], Work], int, int]] = {
     "scan, per message": (scan, 400, FEW),
     "deaths apart, per message": (deaths_apart, 40, MESSAGES),
@@ -146,6 +200,8 @@ CASES: dict[str, tuple[Callable[[], Work], int, int]] = {
     "queue, per block of one": (queue_of_one, 10, 20),
     "replicate, per entry": (replicate, 200, 1),
     "record, per entry": (record, 2_000, 1),
+    "publish over 1.0, per message": (publish10, 40, FEW),
+    "consume over 1.0, per message": (consume10, 40, FEW),
 }
 """Name to (what prepares it and returns the work, times, units in one time)."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -321,7 +322,6 @@ class Connection10:
         self._links.clear()
         self._of_session.clear()
         self._management.clear()
-        self._engine.on_delivery.clear()
         self.ahead.clear()
         self.bounds.clear()
         self.consumers.clear()
@@ -463,13 +463,16 @@ class Connection10:
 
     def _handle_events(self) -> None:
         for event in self._engine.events(_KINDS):
-            try:
-                _HANDLERS[event.type](self, event)
-            except Refusal as refusal:
-                self._close_with(refusal)
-            except (UnicodeDecodeError, ProtonException) as error:
-                # names that are not UTF-8, maps that are not maps: the engine decodes them late
-                self._close_with(SyntaxRefused(f"a field that cannot be read: {error}"))
+            self._handle(partial(_HANDLERS[event.type], self, event))
+
+    def _handle(self, handler: Callable[[], None]) -> None:
+        try:
+            handler()
+        except Refusal as refusal:
+            self._close_with(refusal)
+        except (UnicodeDecodeError, ProtonException) as error:
+            # names that are not UTF-8, maps that are not maps: the engine decodes them late
+            self._close_with(SyntaxRefused(f"a field that cannot be read: {error}"))
 
     def _session_opened(self, event: Event) -> None:
         session: Session = event.session
@@ -545,9 +548,12 @@ class Connection10:
         self._links[part.link] = part
         self._of_session.setdefault(session_of(part.link), {})[part.link] = None
         self._engine.on_delivery[handle_of(part.link)] = part.arrived
+        self._engine.on_flow[handle_of(part.link)] = partial(self._flowed, part)
+        if isinstance(part, PublishingLink):
+            self._engine.reading.add(handle_of(part.link))
 
     def _remove(self, link: Link) -> LinkPart | None:
-        self._engine.on_delivery.pop(handle_of(link), None)
+        self._engine.forget(handle_of(link))
         part = self._links.pop(link, None)
         if part is not None:
             session = session_of(link)
@@ -581,10 +587,8 @@ class Connection10:
             event.link.close()
         self._engine.endings.free_link(event.link, ended_here=ended_here)
 
-    def _flowed(self, event: Event) -> None:
-        part = self._links.get(event.link)
-        if part is not None:
-            part.flow(told=self._receiving)
+    def _flowed(self, part: LinkPart) -> None:
+        self._handle(partial(part.flow, told=self._receiving))
 
     def _delivered(self, event: Event) -> None:
         if holds_transfer(event.link):
@@ -655,7 +659,6 @@ _HANDLERS: dict[Any, _Handler] = {
     Event.LINK_REMOTE_OPEN: Connection10._link_opened,
     Event.LINK_REMOTE_CLOSE: Connection10._link_closed,
     Event.LINK_REMOTE_DETACH: Connection10._link_closed,
-    Event.LINK_FLOW: Connection10._flowed,
     Event.DELIVERY: Connection10._delivered,
     Event.TRANSPORT_ERROR: Connection10._violated,
 }

@@ -27,7 +27,7 @@ from warren_machines.queue.commands import Pairs, rest_of
 from warren_wire import relay_names
 from warren_wire.amqp10 import deliveries
 from warren_wire.amqp10.addresses import QueueSource
-from warren_wire.amqp10.deliveries import Handle, Outbox
+from warren_wire.amqp10.deliveries import Outbox, address_of
 from warren_wire.amqp10.fields import read_map
 from warren_wire.amqp10.link_flows import LinkAddress
 from warren_wire.amqp10.message.sent import MessageWriter, encode_message
@@ -132,6 +132,8 @@ class ConsumingLink(LinkPart):
         first_tag = self._held.first_tag + self._next_msg_id
         self._next_msg_id = 0
         self._held = HeldDeliveries(answer.consumer, first_tag, self.host.tell, self.host.bounds)
+        self._held.unsettled.plain = not self._retired
+        self.host.frames.take_outcomes(self.link, self._held.unsettled, self._settled_some)
         self.host.consumers[answer.consumer] = self
         self._activity.change(answer.active)
         return True
@@ -193,6 +195,7 @@ class ConsumingLink(LinkPart):
         if self.ended or not self.consumer:
             return False
         retired = RetiredConsumer(self, self._held)
+        self._held.unsettled.plain = False
         self.host.consumers[self.consumer] = retired
         self._retired.append(retired)
         self._held.give_back(tuple(_ids(run) for run, _ in self._waiting))
@@ -247,14 +250,10 @@ class ConsumingLink(LinkPart):
         if self._temporary is not None:
             self._temporary.delete()
 
-    def arrived(self, delivery: Handle) -> bool:
-        """Handle an outcome that has no fields, or none at all; False: it is another one."""
-        if self.ended or self._retired:
-            return False
-        flush = self._held.plain_outcome(delivery)
-        if flush:
+    def _settled_some(self) -> None:
+        """Have outcomes without fields passed on, which the engine has taken."""
+        if self._held.settled():
             self.host.flush_later(self)
-        return flush is not None or self._held.says_nothing(delivery)
 
     def delivery(self, delivery: Delivery) -> None:
         """Handle the outcome of a delivery."""
@@ -267,13 +266,12 @@ class ConsumingLink(LinkPart):
         else:
             return  # an earlier event of this pass has settled it
         try:
-            if held.outcome(tag, delivery):
-                self.host.flush_later(self)
+            held.outcome(tag, delivery)
         except Refusal as refusal:
             self.refuse(refusal)
             return
-        if self._retired and not self._waits:
-            self.host.flush_later(self)  # it was the last one that kept the queue from giving more
+        # also where nothing is told: the last one that was overdue kept the queue from giving more
+        self.host.flush_later(self)
 
     # ------------------------------------------------------------ at the end of a pass
 
@@ -315,8 +313,9 @@ class ConsumingLink(LinkPart):
         self._held.flush()
         for retired in list(self._retired):
             retired.held.flush()
-            if not retired.held.by_tag:
+            if not len(retired.held):
                 self._retired.remove(retired)
+                self._held.unsettled.plain = not self._retired
                 self.host.consumers.pop(retired.held.consumer, None)
                 retired.held.end(failed=False)
 
@@ -371,17 +370,20 @@ class ConsumingLink(LinkPart):
         """Write what credit and the connection's bounds allow."""
         wrote, bounds = False, self.host.bounds
         has_room, room_on = self._outbox.has_room, self.host.ahead.has_room
-        left = _NO_BOUND if self.settled else bounds.may_send(len(self._held.by_tag))
+        left = _NO_BOUND if self.settled else bounds.may_send(len(self._held))
         while self._waiting and not self.ended:
             run, block = self._waiting.popleft()
             bounds.undelivered_bytes -= _kept_bytes(run, block)
             notes = dict(run.annotations)
             at = run.first
             while at <= run.last and left and not self.ended and has_room(room_on):
-                msg_id = run.first_msg_id + at - run.first
-                self._write(msg_id, run, block, at, notes.get(msg_id))
-                at += 1
-                left -= 1
+                count = 0 if notes else self._write_alike(run, block, at, left)
+                if not count:
+                    msg_id = run.first_msg_id + at - run.first
+                    self._write(msg_id, run, block, at, notes.get(msg_id))
+                    count = 1
+                at += count
+                left -= count
                 wrote = True
             if at <= run.last:
                 rest = rest_of(run, at - run.first)
@@ -405,6 +407,26 @@ class ConsumingLink(LinkPart):
             return False
         activity.tell(self._outbox)
         return True
+
+    def _write_alike(self, run: commands.Delivery, block: Block, at: int, most: int) -> int:
+        """Write messages that equal the link's last one up to the body; return how many."""
+        like = self._writer.like_last(block, at, run.acquired_count, run.delivery_count)
+        if like is None or run.number:  # numbers of a relay are in the tags
+            return 0
+        count, size = self._outbox.write_run(
+            block,
+            range(at, min(run.last + 1, at + most, at + self._outbox.credit)),
+            like,
+            self._held.first_tag + run.first_msg_id + at - run.first,
+            (self.host.ahead.room, self._size_max or _NO_BOUND),
+            None if self.settled else self._held.unsettled,
+        )
+        if self.settled:
+            self._unreported += count
+            self._unreported_bytes += size
+        else:
+            self._held.sent(count)
+        return count
 
     def _write(
         self, msg_id: int, run: commands.Delivery, block: Block, at: int, notes: Pairs | None
@@ -444,7 +466,8 @@ class ConsumingLink(LinkPart):
             self._unreported += 1
             self._unreported_bytes += size
         else:
-            self._held.sent(tag, delivery)
+            self._held.unsettled.tags[address_of(delivery)] = tag
+            self._held.sent(1)
 
 
 ACTIVE: Final = "rabbitmq:active"

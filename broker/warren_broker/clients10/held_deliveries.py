@@ -17,9 +17,17 @@ from warren_broker.clients10.link_requests import (
 from warren_machines.queue import commands
 from warren_machines.queue.annotations import read_annotations
 from warren_wire.amqp10 import deliveries
-from warren_wire.amqp10.deliveries import ACCEPTED, RECEIVED, REJECTED, RELEASED, Handle
+from warren_wire.amqp10.deliveries import (
+    ACCEPTED,
+    REJECTED,
+    RELEASED,
+    address_of,
+    delivery_at,
+    handle_of,
+)
 from warren_wire.amqp10.fields import encoded_value
 from warren_wire.amqp10.proton import Delivery
+from warren_wire.kernel import Unsettled
 
 _Told: TypeAlias = Callable[[int, Ranges], commands.Acknowledgement]
 """Makes the queue's command from the number of the consumer and those of the deliveries."""
@@ -41,8 +49,8 @@ class HeldDeliveries:
 
     consumer   its number; first_tag: the delivery tag of its message 0, tags count over all
                consumers of a link
-    by_tag     the deliveries that the client has not settled; `_tags` has their tags, `_bounds`
-               counts them with those of the connection's other consumers
+    unsettled  the deliveries that the client has not settled, which `_bounds` counts with those of
+               the connection's other consumers
     overdue    tags of those that were released because the client held them for too long: they are
                in the queue again
     ended      the queue was told to take back everything
@@ -51,83 +59,47 @@ class HeldDeliveries:
     def __init__(self, consumer: int, first_tag: int, tell: Tell, bounds: ConnectionBounds) -> None:
         self.consumer = consumer
         self.first_tag = first_tag
-        self.by_tag: dict[int, Handle] = {}
-        self._tags: dict[Handle, int] = {}
+        self.unsettled = Unsettled()
         self.overdue: set[int] = set()
         self.ended = False
         self._tell = tell
         self._bounds = bounds
-        self._outcomes: dict[_Told, list[tuple[int, int]]] = {}
 
-    def sent(self, tag: int, delivery: Handle) -> None:
-        """Note a delivery that was sent."""
-        self._bounds.unsettled += 1
-        self.by_tag[tag] = delivery
-        self._tags[delivery] = tag
+    def __len__(self) -> int:
+        return len(self.unsettled.tags)
 
-    def plain_outcome(self, delivery: Handle) -> bool | None:
-        """Take an outcome without fields, and settle the delivery; None: `outcome` is to take it.
+    def sent(self, count: int) -> None:
+        """Note that so many deliveries were sent."""
+        self._bounds.unsettled += count
 
-        Return whether `flush` is needed.
-        """
-        state = deliveries.peer_outcome(delivery)
-        outcome = _OUTCOMES.get(state)
-        if outcome is None or self.overdue:
-            return None
-        tag = self._tags.pop(delivery, -1)
-        if tag < 0:
-            return None
-        del self.by_tag[tag]
-        self._bounds.unsettled -= 1
-        if deliveries.is_settled(delivery):
-            deliveries.settle(delivery)
-        else:
-            deliveries.settle_as(delivery, state)
-        return self._note(outcome, tag - self.first_tag)
-
-    def says_nothing(self, delivery: Handle) -> bool:
-        """Return whether a client has said of a delivery that is held neither outcome nor end.
-
-        Also of one that has been settled, and is named again before that is written: 1. A client
-        holds 100,000.  2. It sends dispositions, of which each names all of them.
-        """
-        if delivery in self._tags:
-            state = deliveries.peer_outcome(delivery)
-            return state in (0, RECEIVED) and not deliveries.is_settled(delivery)
-        return deliveries.is_own(delivery) and not self.overdue
+    def settled(self) -> bool:
+        """Return whether the client has settled some since the last call."""
+        count = self.unsettled.take_count()
+        self._bounds.unsettled -= count
+        return count > 0
 
     def tag_of(self, delivery: Delivery) -> int:
         """Return the tag of a delivery that is held; -1: it is not."""
-        return self._tags.get(deliveries.handle_of(delivery), -1)
+        tag: int = self.unsettled.tags.get(address_of(handle_of(delivery)), -1)
+        return tag
 
-    def outcome(self, tag: int, delivery: Delivery) -> bool:
-        """Take the client's outcome and settle the delivery.
+    def outcome(self, tag: int, delivery: Delivery) -> None:
+        """Take the client's outcome and settle the delivery; `flush` tells it.
 
-        Return whether `flush` is needed. Raises Refusal, before anything is settled.
+        Raises Refusal, before anything is settled.
         """
         state = delivery.remote_state
-        noted = False
         if tag in self.overdue:
             self.overdue.discard(tag)
         elif state == Delivery.MODIFIED:
             self._modify(tag, delivery)
         else:  # settled without an outcome: that of the source, released
-            noted = self._note(_OUTCOMES.get(int(state), _released), tag - self.first_tag)
-        if self.by_tag.pop(tag, None) is not None:
-            self._bounds.unsettled -= 1
-        self._tags.pop(deliveries.handle_of(delivery), None)
+            self.unsettled.note(int(state) if state in _OUTCOMES else RELEASED, tag)
+        del self.unsettled.tags[address_of(handle_of(delivery))]
+        self._bounds.unsettled -= 1
         if not delivery.settled:
             delivery.update(state)
         delivery.settle()
-        return noted
-
-    def _note(self, outcome: _Told, msg_id: int) -> bool:
-        ranges = self._outcomes.setdefault(outcome, [])
-        if ranges and ranges[-1][1] + 1 == msg_id:
-            ranges[-1] = (ranges[-1][0], msg_id)
-            return False
-        ranges.append((msg_id, msg_id))
-        return True
 
     def _modify(self, tag: int, delivery: Delivery) -> None:
         remote = delivery.remote
@@ -148,9 +120,10 @@ class HeldDeliveries:
 
     def flush(self) -> None:
         """Tell the queue the outcomes of this pass."""
-        for outcome, ranges in self._outcomes.items():
-            self._tell(outcome(self.consumer, tuple(sorted(ranges))))
-        self._outcomes = {}
+        first = self.first_tag
+        for outcome, runs in self.unsettled.take_outcomes().items():
+            msg_ids = [(begin - first, end - first) for begin, end in sorted(runs)]
+            self._tell(_OUTCOMES[outcome](self.consumer, tuple(msg_ids)))
 
     def give_back(self, msg_ids: Ranges) -> None:
         """Return messages that were not sent to the client."""
@@ -165,26 +138,26 @@ class HeldDeliveries:
         As AMQP 1.0 has it (2.6.12): a sender that changes an outcome by itself does not settle
         before the receiver does.
         """
-        for tag, delivery in self.by_tag.items():
+        for delivery, tag in self.unsettled.tags.items():
             msg_id = tag - self.first_tag
             at = bisect_right(msg_ids, msg_id, key=_first) - 1
             if at >= 0 and msg_id <= msg_ids[at][1] and tag not in self.overdue:
                 self.overdue.add(tag)
-                deliveries.tell_outcome(delivery, RELEASED)
+                deliveries.tell_outcome(delivery_at(delivery), RELEASED)
 
     def abort(self) -> None:
         """Take back what was not sent: the client has ended the link.
 
         Where its session's window is closed, the engine would keep it as long as the connection.
         """
-        for delivery in self.by_tag.values():
-            deliveries.abort(delivery)
+        for delivery in self.unsettled.tags:
+            deliveries.abort(delivery_at(delivery))
 
     def forget(self) -> None:
-        """Drop the handles of all deliveries: their link has ended."""
-        self._bounds.unsettled -= len(self.by_tag)
-        self.by_tag.clear()
-        self._tags.clear()
+        """Drop the addresses of all deliveries: their link has ended."""
+        self._bounds.unsettled -= len(self)
+        self.unsettled.tags.clear()
+        self.unsettled.plain = False
 
     def end(self, *, failed: bool) -> None:
         """Have the queue take back everything that it has not, and forget the consumer.

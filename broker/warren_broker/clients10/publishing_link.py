@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import Final
 
@@ -26,13 +25,21 @@ from warren_wire.amqp10.addresses import (
     QueueTarget,
     parse_to,
 )
-from warren_wire.amqp10.deliveries import ACCEPTED, RELEASED, Handle, handle_of
+from warren_wire.amqp10.deliveries import (
+    ACCEPTED,
+    RELEASED,
+    Address,
+    Handle,
+    address_of,
+    delivery_at,
+    handle_of,
+)
 from warren_wire.amqp10.fields import read_map
 from warren_wire.amqp10.message.received import MessageReader, ReceivedMessage
 from warren_wire.amqp10.proton import Condition, Delivery, Link, symbol
 from warren_wire.block.layout import PRIORITY_DEFAULT, TTL_NONE
 from warren_wire.errors import ContentTooLarge, CreditExceeded, NotFound, Refusal, SyntaxRefused
-from warren_wire.kernel import CC, MessageTable, Route, split_sections
+from warren_wire.kernel import CC, Gathered, MessageTable, Route, split_sections
 from warren_wire.kernel.section_types import MalformedSections
 from warren_wire.relay_names import ARGUMENT, RelayedName, name_in_relayed_tag
 
@@ -43,8 +50,6 @@ RENEWED_AFTER: Final = 50
 
 Proton does so only when nothing is left: the client then waits for as long as the flow takes.
 """
-DELIVERY_BYTES: Final = 512
-"""Counted in flight for each message beside its bytes: what the engine keeps of its delivery."""
 
 
 class PublishingLink(IncomingLink):
@@ -72,13 +77,13 @@ class PublishingLink(IncomingLink):
         self._unanswered = self._since_flow = 0
         self._handle = handle_of(link)
         self._reader = MessageReader()
-        # what `_bodies` have in common: the message but for its properties, which come after it
+        # what the gathered bodies have in common: the message but for its properties, which come
+        # after it
         self._run: tuple[Route, ReceivedMessage] | None = None
         self._properties = b""
-        self._bodies: list[bytes | bytearray] = []
         self._table = MessageTable()
         self._flags = 0
-        self._gathered: list[tuple[Handle | None, int]] = []
+        self._gathered = Gathered()
         if target is None:
             self._temporary = TemporaryQueue(self, temporary_of, self._declared)
         else:
@@ -167,18 +172,32 @@ class PublishingLink(IncomingLink):
         return not deliveries.is_current(self._handle, delivery)
 
     def _read_all(self) -> None:
-        if not self.host.may_read():
-            return
-        for delivery, data, settled in deliveries.whole_messages(self._handle, self.bytes_max):
-            self._read(delivery, data, settled)
-            if self.ended or not self.host.may_read():
+        host = self.host
+        while host.may_read() and not self.ended:
+            gathered = self._gathered
+            before, room = gathered.size, host.limits.in_flight_bytes_max - host.in_flight_bytes
+            head = b"" if self._is_relays else self._reader.head  # their tags are read one by one
+            other = deliveries.CALLS.read(
+                address_of(self._handle), head, self.bytes_max, room, gathered
+            )
+            self._count_gathered(before)
+            if other is None:
                 return
+            self._read(*other)
+
+    def _count_gathered(self, before: int) -> None:
+        """Count what was gathered since `before`, the size of all; it is published in this pass."""
+        more = self._gathered.size - before
+        if more:
+            self.host.in_flight_bytes += more
+            self.host.flush_later(self)
 
     def take(self, delivery: Delivery) -> None:
         """Read a message; it is published with the others of this pass."""
-        self._read(*deliveries.read_message(self._handle, handle_of(delivery)))
+        handle, data, settled = deliveries.read_message(self._handle, handle_of(delivery))
+        self._read(address_of(handle), data, settled)
 
-    def _read(self, delivery: Handle, data: bytearray, settled: bool) -> None:
+    def _read(self, delivery: Address, data: bytes | bytearray, settled: bool) -> None:
         body = self._reader.body_like_last(data)
         if body is None:
             self._end_run()
@@ -188,22 +207,21 @@ class PublishingLink(IncomingLink):
                 self.refuse(SyntaxRefused(f"failed to parse message: {error}"))
                 return
             except Refusal as refusal:
-                self._refused(None if settled else delivery, refusal)
+                self._refused(0 if settled else delivery, refusal)
                 return
-        self._bodies.append(body)
+        gathered = self._gathered
+        before = gathered.size
+        gathered.bodies.append(body)
         if self._is_relays:
-            name = name_in_relayed_tag(deliveries.tag_of(delivery))
+            name = name_in_relayed_tag(deliveries.tag_of(delivery_at(delivery)))
             if name is not None:
-                self._names[len(self._gathered)] = name
-        size = len(data) + DELIVERY_BYTES
-        self.host.in_flight_bytes += size
+                self._names[len(gathered)] = name
         if settled:
-            deliveries.settle(delivery)
-        self._gathered.append((None if settled else delivery, size))
-        if len(self._gathered) == 1:
-            self.host.flush_later(self)
+            deliveries.settle(delivery_at(delivery))
+        gathered.add(0 if settled else delivery, len(data))
+        self._count_gathered(before)
 
-    def _read_other(self, data: bytearray) -> bytes | bytearray:
+    def _read_other(self, data: bytes | bytearray) -> bytes | bytearray:
         """Read a message that is not like the last one; return its body."""
         found = self._reader.like_last_but_id(data)
         if found is not None and self._run is not None:
@@ -222,21 +240,20 @@ class PublishingLink(IncomingLink):
 
     def _end_run(self) -> None:
         """Append the messages so far that differ in their bodies alone to the table."""
-        bodies, self._bodies = self._bodies, []
-        if bodies:
+        if self._gathered.bodies:
             assert self._run is not None
             route, message = self._run
-            self._table.append_run(
+            count = self._gathered.append_to(
+                self._table,
                 route,
                 self._properties,
-                bodies,
                 PRIORITY_DEFAULT if message.priority is None else message.priority,
                 TTL_NONE if message.ttl_ms is None else message.ttl_ms,
                 message.flags,
             )
             self._flags |= message.flags
             if message.flags & CC:
-                self.host.keyed_bytes += len(self._properties) * len(bodies)
+                self.host.keyed_bytes += len(self._properties) * count
 
     def _check_properties(self, message: ReceivedMessage) -> None:
         """Refuse what no consumer over AMQP 0.9.1 could be sent: properties are one frame there."""
@@ -260,102 +277,78 @@ class PublishingLink(IncomingLink):
 
     def flush(self) -> None:
         """Publish what was gathered in this pass."""
-        if not self._gathered:
+        gathered = self._gathered
+        if not len(gathered):
             return
         self._end_run()
         if not self._reader.remembers:
             self._run, self._properties = None, b""
-        gathered, self._gathered = self._gathered, []
+        self._gathered = Gathered()
         table, self._table = self._table, MessageTable()
         flags, self._flags = self._flags, 0
         names, self._names = self._names, {}
         self._unanswered += len(gathered)
         self._since_flow += len(gathered)
-        left = array("B", bytes(len(gathered)))
 
         def outcomes(answer: AnyAnswer) -> None:
             if isinstance(answer, Refusal):
                 answer = PublishOutcomes(refused=[(at, answer) for at in range(len(gathered))])
             assert isinstance(answer, PublishOutcomes), answer
-            self._tell(gathered, left, answer)
+            self._tell(gathered, answer)
             if answer.last:  # what comes after the message that ended the link has no outcome
-                for at, (_, size) in enumerate(gathered):
-                    if not left[at]:
-                        self._done(size)
+                self._done(*gathered.settle(range(len(gathered)), RELEASED, False))
             self.wake()
 
-        settled = all(delivery is None for delivery, _ in gathered)
-        self.host.ask(PublishMessages(table, flags, settled, self._anonymous, names), outcomes)
+        request = PublishMessages(table, flags, gathered.settled, self._anonymous, names)
+        self.host.ask(request, outcomes)
         self.grant()
 
     # ------------------------------------------------------------ outcomes
 
-    def _tell(
-        self, gathered: list[tuple[Handle | None, int]], left: array[int], said: PublishOutcomes
-    ) -> None:
+    def _tell(self, gathered: Gathered, said: PublishOutcomes) -> None:
         """Tell the client outcomes, one of each message.
 
-        What is said of a message later is passed over: its handle may be another delivery's by now.
+        What is said of a message later is passed over: its delivery may be another one by now.
         """
-        self._settle(gathered, left, said.accepted, ACCEPTED)
-        self._settle(gathered, left, said.released, RELEASED)
+        self._settle(gathered, said.accepted, ACCEPTED)
+        self._settle(gathered, said.released, RELEASED)
         for at, rejected in said.rejected:
-            if left[at]:
+            size = gathered.done(at)
+            if not size:
                 continue
-            left[at] = 1
-            delivery, size = gathered[at]
-            self._done(size)
-            if delivery is not None and not self.ended:
-                self._reject(delivery, rejection(rejected))
+            self._done(1, size)
+            if gathered.delivery(at) and not self.ended:
+                self._reject(gathered.delivery(at), rejection(rejected))
         for at, refusal in said.refused:
-            if left[at]:
+            if gathered.is_done(at):
                 continue
             if isinstance(refusal, NotFound) and not self._anonymous:
                 # As in RabbitMQ. Without an outcome a client cannot tell whether what it sent
                 # between the exchange's deletion and the detach was published.
-                self._settle(gathered, left, range(at, len(gathered)), RELEASED)
-                self._refused(None, refusal)
+                self._settle(gathered, range(at, len(gathered)), RELEASED)
+                self._refused(0, refusal)
                 continue
-            left[at] = 1
-            self._done(gathered[at][1])
-            self._refused(gathered[at][0], refusal)
+            self._done(1, gathered.done(at))
+            self._refused(gathered.delivery(at), refusal)
 
-    def _settle(
-        self,
-        gathered: list[tuple[Handle | None, int]],
-        left: array[int],
-        positions: Sequence[int],
-        outcome: int,
-    ) -> None:
-        settle = deliveries.settle_as
-        told, bytes_done, count = not self.ended, 0, 0
-        for at in positions:
-            if left[at]:
-                continue
-            delivery, size = gathered[at]
-            left[at] = 1
-            count += 1
-            bytes_done += size
-            if told and delivery is not None:
-                settle(delivery, outcome)
-        self._unanswered -= count
-        self.host.in_flight_bytes -= bytes_done
+    def _settle(self, gathered: Gathered, positions: Sequence[int], outcome: int) -> None:
+        self._done(*gathered.settle(positions, outcome, not self.ended))
 
-    def _reject(self, handle: Handle, condition: Condition) -> None:
-        delivery = deliveries.wrapped(handle)
+    def _reject(self, address: Address, condition: Condition) -> None:
+        delivery = deliveries.wrapped(delivery_at(address))
         delivery.local.condition = condition
         delivery.update(Delivery.REJECTED)
         delivery.settle()
 
-    def _done(self, size: int) -> None:
-        self._unanswered -= 1
+    def _done(self, count: int, size: int) -> None:
+        self._unanswered -= count
         self.host.in_flight_bytes -= size
 
-    def _refused(self, delivery: Handle | None, refusal: Refusal) -> None:
+    def _refused(self, delivery: Address, refusal: Refusal) -> None:
         """Reject a message; end the link where the client could not know which one it was."""
         if self.ended:
             return
-        if not self._anonymous or delivery is None:
+        if not self._anonymous or not delivery:
             self.flush()
             self.refuse(refusal)
             return

@@ -7,7 +7,8 @@ from collections.abc import Callable, Container, Iterator
 from typing import Final
 
 from warren_wire import relay_names
-from warren_wire.amqp10.deliveries import Handle
+from warren_wire.amqp10 import deliveries
+from warren_wire.amqp10.deliveries import Address, Handle, address_of
 from warren_wire.amqp10.endings import Endings
 from warren_wire.amqp10.proton import (
     Collector,
@@ -15,6 +16,7 @@ from warren_wire.amqp10.proton import (
     Data,
     Described,
     Event,
+    Link,
     Transport,
     TransportException,
     ffi,
@@ -23,6 +25,7 @@ from warren_wire.amqp10.proton import (
     symbol,
     ulong,
 )
+from warren_wire.kernel import InputFrames, Unsettled
 
 MAX_FRAME_SIZE = 1 << 20
 """Bytes. A block of 1 MiB then needs two frames, twice as fast as with frames of 64 KiB."""
@@ -47,15 +50,9 @@ UNTAKEN_BYTES_MAX: Final = 16 << 20
 Twice what may be written ahead on the sessions, so that messages alone do not stop it.
 """
 FRAME_HEAD_BYTES: Final = 8
-_AMQP_HEADER_BYTES: Final = 8
-_HEADER_SIZE: Final = int.from_bytes(b"AMQP", "big")
-_HEAD: Final = struct.Struct(">IB3x3s")
-"""Of a frame: its size, where its body begins in words, and the first bytes of that."""
-_HEAD_WORDS: Final = FRAME_HEAD_BYTES // 4
-_TRANSFER: Final = b"\x00\x53\x14"
 _EVENTS_AT_ONCE: Final = 4_000
 _EVENTS_EACH: Final = 1_000
-"""Of a frame that is no transfer, beside those of unsettled deliveries: deliveries of the peer."""
+"""Of a frame that may name any delivery, beside those of unsettled ones: deliveries of the peer."""
 _ALL_OUTPUT_BYTES: Final = 1 << 62
 _CLOSE: Final = 0x18
 _ERROR: Final = 0x1D
@@ -100,6 +97,10 @@ class Engine:
     transport, connection  Proton's objects, to be opened and configured by the owner
     events_taken           how many events were read
     on_delivery            by a link's handle, what is called instead of an event for its deliveries
+    on_flow                by a link's handle, what is called instead of an event for its flows
+    reading                links of which that reads all that has come, when it handles a delivery
+    sending                by the address of a link, its deliveries of which outcomes without fields
+                           are taken at once, and what is called then
     endings                what is still to be done for ended links and sessions
     """
 
@@ -112,6 +113,9 @@ class Engine:
         self.connection = Connection()
         self.connection.container = container
         self.on_delivery: dict[Handle, OnDelivery] = {}
+        self.on_flow: dict[Handle, Callable[[], None]] = {}
+        self.reading: set[Handle] = set()
+        self.sending: dict[Address, tuple[Unsettled, Callable[[], None]]] = {}
         self.endings = Endings(self._pending)
         self._trouble = Trouble()
         self.transport.tracer = self._trouble.traced
@@ -188,7 +192,7 @@ class Engine:
 
         unsettled  deliveries of this end, all of which one frame may name
         """
-        view, most = memoryview(data), max(1, _EVENTS_AT_ONCE // (_EVENTS_EACH + unsettled))
+        view, each = memoryview(data), _EVENTS_EACH + unsettled
         while len(view):
             capacity = self._capacity()
             if capacity < 0:
@@ -196,7 +200,7 @@ class Engine:
                 break
             assert capacity > 0, "Proton takes nothing though its events were read"
             # bounded by the engine's own buffer, which holds one frame at most
-            size = self._input_frames.piece(view[:capacity], most)
+            size = self._input_frames.piece(view[:capacity], _EVENTS_AT_ONCE, each)
             taken = pn_transport_push(self.transport._impl, view[:size])
             if taken < 0:
                 self._input_ended = True
@@ -278,6 +282,17 @@ class Engine:
             self._ready.append(made)
             self._messages_made += len(made)
 
+    def take_outcomes(self, link: Link, unsettled: Unsettled, told: Callable[[], None]) -> None:
+        """See `Frames`."""
+        self.sending[address_of(link._impl)] = (unsettled, told)
+
+    def forget(self, link: Handle) -> None:
+        """Handle no delivery of a link any more: it has ended."""
+        self.on_delivery.pop(link, None)
+        self.on_flow.pop(link, None)
+        self.reading.discard(link)
+        self.sending.pop(address_of(link), None)
+
     def bytes_made(self) -> int:
         """Return the bytes that were made before they were asked for."""
         return sum(map(len, self._ready)) if self._ready else 0
@@ -328,10 +343,18 @@ class Engine:
         kinds  of the events that are wanted, by Proton's numbers; None: all
         """
         collector = self._collector._impl
-        while (raw := lib.pn_collector_peek(collector)) != ffi.NULL:
+        address, all_read = address_of(collector), 0
+        while True:
+            self._skim(address, all_read)
+            raw = lib.pn_collector_peek(collector)
+            if raw == ffi.NULL:
+                return
+            all_read = 0
             self.events_taken += 1
             try:
-                if self._handled(raw):
+                link = self._handled(raw)
+                if link is not None:
+                    all_read = address_of(link) if link in self.reading else 0
                     continue
                 kind = lib.pn_event_type(raw)
                 self._answers_owed += kind in _ANSWERED
@@ -342,14 +365,32 @@ class Engine:
             finally:
                 lib.pn_collector_pop(collector)
 
-    def _handled(self, raw: object) -> bool:
-        """Handle an event that needs no object of Proton's binding."""
+    def _skim(self, collector: Address, all_read: Address) -> None:
+        """Handle events that are usual; see `EngineCalls.skim`."""
+        told: list[Callable[[], None]] = []
+        self.events_taken += deliveries.CALLS.skim(collector, self.sending, all_read, told)
+        for tell in told:
+            tell()
+
+    def _handled(self, raw: object) -> Handle | None:
+        """Handle an event that needs no object of Proton's binding.
+
+        Return the link of a delivery, no link for another event; None: it is not handled.
+        """
         kind = lib.pn_event_type(raw)
-        if kind == lib.PN_DELIVERY:
-            delivery = lib.pn_event_delivery(raw)
-            handler = self.on_delivery.get(lib.pn_delivery_link(delivery))
-            return handler is not None and handler(delivery)
-        return bool(kind == lib.PN_TRANSPORT)  # there may be output, which is looked for anyway
+        if kind == lib.PN_LINK_FLOW:
+            link = lib.pn_event_link(raw)
+            on_flow = self.on_flow.get(link)
+            if on_flow is None:
+                return None
+            on_flow()
+            return ffi.NULL  # nothing was read
+        if kind != lib.PN_DELIVERY:
+            return None
+        delivery = lib.pn_event_delivery(raw)
+        link = lib.pn_delivery_link(delivery)
+        handler = self.on_delivery.get(link)
+        return link if handler is not None and handler(delivery) else None
 
     def tick(self, now_ms: int) -> int | None:
         """Send heartbeats and check the idle timeout; return when to call again at the latest.
@@ -363,6 +404,10 @@ class Engine:
         """Free Proton's objects; no method may be called afterwards."""
         self._input_ended = self._output_ended = True
         self._ready.clear()
+        self.on_delivery.clear()
+        self.on_flow.clear()
+        self.reading.clear()
+        self.sending.clear()
         self.endings.clear()
         self.transport.unbind()
         self.connection.free()
@@ -378,48 +423,6 @@ class Engine:
             return int(self.transport.pending())
         except TransportException:
             return -1
-
-
-class InputFrames:
-    """Finds the frames in input that comes in pieces, to have few of them processed at once.
-
-    A transfer is one event. A disposition is one for each delivery that it names, which may be all
-    that there are, and any other frame may be one: its code has several encodings.
-
-    _rest  bytes to come of the frame that has begun; at first those of the protocol's header
-    _head  the beginning of a frame that has not as many bytes as say what it is
-    """
-
-    def __init__(self) -> None:
-        self._rest = _AMQP_HEADER_BYTES
-        self._head = b""
-
-    def piece(self, view: memoryview, most: int) -> int:
-        """Return how many of these bytes, one at least, have so many frames but transfers."""
-        if self._head or (not self._rest and len(view) < _HEAD.size):
-            self._head += bytes(view[:1])
-            size, known = _length(int.from_bytes(self._head[:4], "big")), len(self._head)
-            if known == _HEAD.size or (known == FRAME_HEAD_BYTES == size):
-                self._rest = size - known
-                self._head = b""
-            return 1
-        at, end, last = self._rest, len(view), len(view) - _HEAD.size
-        while at <= last:
-            size, words, code = _HEAD.unpack_from(view, at)
-            if code == _TRANSFER and words == _HEAD_WORDS:
-                at += max(size, _HEAD.size)
-                continue
-            most -= 1
-            if most < 0 < at:
-                break
-            at += _length(size)
-        self._rest = max(0, at - end)
-        return min(at, end)
-
-
-def _length(size: int) -> int:
-    """Return the bytes of a frame that says its size, or of a protocol header behind SASL."""
-    return size if _HEAD.size <= size != _HEADER_SIZE else FRAME_HEAD_BYTES
 
 
 def _close_frame(reason: str) -> bytearray:

@@ -59,6 +59,11 @@ class SendAhead:
         """What has come on all sessions and was not read."""
         return sum(map(lib.pn_session_incoming_bytes, self._sessions))
 
+    @property
+    def room(self) -> int:
+        """The bytes that may be written on any session before the bound is reached."""
+        return self._bytes_max - self.bytes_waiting
+
     def has_room(self, session: Handle) -> bool:
         """Return whether a message may be written on a session, which is then done."""
         if self.bytes_waiting < self._bytes_max:

@@ -37,6 +37,7 @@ _COMPILED: Final = {
     "sections_in": "is_body map_entries read_sections whole_entries",
     "sections_out": "is_owned sections_to_keep write_sections",
     "section_fields": "read_fields",
+    "link_runs": "EngineCalls Gathered InputFrames Unsettled",
 }
 """Module to what is imported from here."""
 Kernel = namedtuple("Kernel", ("mode", *_COMPILED))

@@ -108,6 +108,16 @@ from warren_wire.kernel.items import Unsendable as Unsendable
 # join
 #   join(parts, areas) -> bytes           one block of many stored ones, as `block.concat`
 from warren_wire.kernel.join import join as join
+
+# link_runs: deliveries of AMQP 1.0 links, as addresses of Proton's
+#   EngineCalls(ffi, lib): skim, read, write: many events or messages with one call
+#   Gathered: messages that were read and have no outcome yet; settle, done
+#   InputFrames: cuts received bytes; piece
+#   Unsettled: deliveries that were sent, and the client's outcomes; take_outcomes
+from warren_wire.kernel.link_runs import EngineCalls as EngineCalls
+from warren_wire.kernel.link_runs import Gathered as Gathered
+from warren_wire.kernel.link_runs import InputFrames as InputFrames
+from warren_wire.kernel.link_runs import Unsettled as Unsettled
 from warren_wire.kernel.properties import readable as readable
 from warren_wire.kernel.properties import split_sections as split_sections
 from warren_wire.kernel.properties import with_headers as with_headers
@@ -194,6 +204,7 @@ class Kernel(NamedTuple):
     sections_in: Any
     sections_out: Any
     section_fields: Any
+    link_runs: Any
 
 def load(mode: Mode) -> Kernel:
     """Return the kernel in that mode; ImportError when the extensions were not built."""

@@ -34,6 +34,7 @@ MODULES = (
     "sections_in",
     "sections_out",
     "section_fields",
+    "link_runs",
 )
 JOBS = 2
 """Processes that generate C, and compilers, at a time."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 
 from warren_wire.block.layout import LENGTH_MAX, PRIORITY_DEFAULT, PRIORITY_MAX, TTL_NONE
@@ -118,35 +118,6 @@ class MessageTable:
         )
         self.count += 1
         return self.count - 1
-
-    def append_run(
-        self,
-        route: Route,
-        properties: bytes,
-        bodies: Sequence[bytes | bytearray],
-        priority: int = PRIORITY_DEFAULT,
-        ttl_ms: int = TTL_NONE,
-        flags: int = 0,
-    ) -> None:
-        """Append messages that differ in their bodies alone; else as `append`."""
-        if not bodies:
-            return
-        first = self.append(route, properties, bytes(bodies[0]), priority, ttl_ms, flags)
-        if len(bodies) == 1:
-            return
-        route_id, properties_end, end, ttl, mixed = self._row(first)
-        self.properties += properties * (len(bodies) - 1)
-        rest = b"".join(bodies[1:])
-        assert isinstance(self.bodies, bytearray)
-        assert len(self.properties) <= LENGTH_MAX and len(self.bodies) + len(rest) <= LENGTH_MAX
-        self.bodies += rest
-        pack, size, rows = ROW.pack, len(properties), []
-        for body in bodies[1:]:
-            properties_end += size
-            end += len(body)
-            rows.append(pack(route_id, properties_end, end, ttl, mixed))
-        self.rows += b"".join(rows)
-        self.count += len(rows)
 
     def _row(self, i: int) -> tuple[int, int, int, int, int]:
         if not 0 <= i < self.count:

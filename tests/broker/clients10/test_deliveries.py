@@ -27,7 +27,7 @@ from warren_machines.queue import commands
 from warren_machines.queue.commands import Delivery as Run
 from warren_wire import errors
 from warren_wire.block.block import Block, encode
-from warren_wire.kernel import MessageTable, Route
+from warren_wire.kernel import Gathered, MessageTable, Route
 
 ROUTE = Route(b"", b"q", False)
 
@@ -249,9 +249,11 @@ def test_a_run_of_messages_is_what_each_appended_alone_is() -> None:
         for table in (run, alone):
             table.append(Route(b"x", b"k", False), b"\x00\x00", b"before")
         several = [b"", b"a", bytes(300)]
-        run.append_run(ROUTE, properties, several, priority, ttl, 2)
-        run.append_run(ROUTE, properties, [], priority, ttl, 2)
-        run.append_run(ROUTE, properties, [b"last"], priority, ttl, 2)
+        for bodies in (several, [], [b"last"]):
+            gathered = Gathered()
+            gathered.bodies = bodies
+            gathered.append_to(run, ROUTE, properties, priority, ttl, 2)
+            assert gathered.bodies == []
         for body in (*several, b"last"):
             alone.append(ROUTE, properties, body, priority, ttl, 2)
         for name in ("count", "rows", "properties", "bodies"):

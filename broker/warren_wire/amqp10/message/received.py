@@ -62,11 +62,15 @@ class MessageReader:
     """
 
     def __init__(self) -> None:
-        self._head: bytes | bytearray = b""
-        self._read: bytes | bytearray = b""
+        self._head = self._read = b""
         self._ids: StoredIds | None = None
         self._read_ids: StoredIds | None = None
         self._unlike = 0  # messages in a row that differed from the one before in more than the id
+
+    @property
+    def head(self) -> bytes:
+        """What precedes the constructor of the body in messages that equal the last one."""
+        return self._head
 
     def body_like_last(self, data: bytes | bytearray) -> bytes | bytearray | None:
         """Return the body of a message that equals the remembered one before it; else None."""
@@ -99,9 +103,9 @@ class MessageReader:
         if short and end == len(data) and ENCODED_TYPE not in read.properties:
             # the section's descriptor in its usual form, then a size of one byte or of four
             if start >= 5 and data[start - 5 : start - 1] == _DATA_DESCRIPTOR + b"\xa0":
-                self._read = data[: start - 2]
+                self._read = bytes(data[: start - 2])
             elif start >= 8 and data[start - 8 : start - 4] == _DATA_DESCRIPTOR + b"\xb0":
-                self._read = data[: start - 5]
+                self._read = bytes(data[: start - 5])
         message = _received(read, memoryview(data))
         if self._read and self._unlike <= UNLIKE_MAX:
             self._read_ids = self._learn(bytes(data), read, len(self._read), message.properties)

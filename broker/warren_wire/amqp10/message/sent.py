@@ -98,10 +98,27 @@ class MessageWriter:
 
     def __init__(self) -> None:
         self._key: tuple[object, ...] = ()
-        self._sections = b""
+        self._sections = self._properties = b""
         self._rest: tuple[object, ...] = ()
         self._ids: SentIds | None = None
         self._unlike = 0  # messages in a row that differed from the one before in more than the id
+
+    def like_last(
+        self, block: Block, at: int, acquired_count: int, delivery_count: int
+    ) -> tuple[bytes, bytes] | None:
+        """Return (properties, sections) of the last message, if all else of this one is as there.
+
+        A message with these properties has these sections before its data section, which is all of
+        the rest. None: that is not so of the last message.
+        """
+        if not self._key or self._key[1] != (
+            block.form,
+            block.route(at),
+            acquired_count,
+            delivery_count,
+        ):
+            return None
+        return self._properties, self._sections
 
     def encode(
         self, block: Block, at: int, acquired_count: int, delivery_count: int
@@ -126,7 +143,7 @@ class MessageWriter:
         elif len(properties) > REMEMBERED_BYTES_MAX:
             self._key, self._sections = (), b""
         else:
-            self._key, self._sections = key, head.sections
+            self._key, self._sections, self._properties = key, head.sections, properties
             self._learn(properties, rest, head.sections)
         return _parts(head, body)
 
