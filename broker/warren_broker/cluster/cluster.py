@@ -24,7 +24,7 @@ from warren_raft.errors import NotLeader, UsageError
 from warren_raft.machine import Applied, Meta
 from warren_raft.measures import COUNTS, Histogram
 from warren_raft.runtime.host import Host, MessageHandler, UnknownGroup
-from warren_raft.runtime.loop import Loop, LoopStage
+from warren_raft.runtime.loop import Loop, LoopStage, LoopTimer
 from warren_raft.runtime.net.handshake import Hello
 from warren_raft.runtime.observer import Observer
 from warren_raft.types import METADATA_GROUP, Membership
@@ -176,6 +176,9 @@ class Cluster(Observer):
         self._got: dict[tuple[int, int, int], Block] = {}
         self._delivered = RemoteDeliveries(self)
         self._touched: list[GroupClient] = []
+        self._acks_late: list[tuple[GroupClient, int]] = []
+        self._acks_held: list[GroupClient] = []
+        self._acks_timer: LoopTimer | None = None
         self._waiting: dict[int, Callable[[], None]] = {}
         self._nodes = {self.host.boot_id: self.host.node_id}
 
@@ -262,6 +265,34 @@ class Cluster(Observer):
     def version(self) -> int:
         """The cluster's version."""
         return self.host.version
+
+    def touch_later(self, client: GroupClient, delay_ms: int) -> None:
+        """Have a client send the acknowledgements that wait, when they have waited long enough.
+
+        Unless they are sent in this turn. One timer is for all clients: what has waited for
+        different queues is one batch of the log, and one message to each peer.
+        """
+        if not self._acks_late:
+            self.loop.at_turn_end(LoopStage.LATE, self._wait_for_acks)
+        self._acks_late.append((client, self.loop.now_ms + delay_ms))
+
+    def _wait_for_acks(self) -> None:
+        late, self._acks_late = self._acks_late, []
+        due_ms = 0
+        for client, when_ms in late:
+            if client.holds_acks():
+                self._acks_held.append(client)
+                due_ms = min(due_ms or when_ms, when_ms)
+        timer = self._acks_timer
+        if due_ms and (timer is None or not timer.active):
+            self._acks_timer = self.loop.call_at(due_ms, self._acks_due)
+        elif due_ms and timer is not None and due_ms < timer.when_ms:
+            timer.move(due_ms)
+
+    def _acks_due(self) -> None:
+        held, self._acks_held = self._acks_held, []
+        for client in held:
+            client.ack_wait_over()
 
     def now_ms(self) -> int:
         """Return the time of this pass of the loop."""

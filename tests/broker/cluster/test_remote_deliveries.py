@@ -78,7 +78,7 @@ class Side:
     def touch(self, client: GroupClient) -> None:
         pass
 
-    call_later = seek = answered = touch
+    call_later = touch_later = seek = answered = touch
 
     def now_ms(self) -> int:
         return 0

@@ -59,6 +59,9 @@ class Carrier(Protocol):
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
         """Call something in so many milliseconds."""
 
+    def touch_later(self, client: GroupClient, delay_ms: int) -> None:
+        """Call `client.ack_wait_over()` in so many milliseconds, if acknowledgements wait then."""
+
     def now_ms(self) -> int:
         """Return the time of this pass, on a clock that never moves backwards."""
 
@@ -197,7 +200,7 @@ class GroupClient:
                 self._ack_since_ms = self.carrier.now_ms()
             if not self._acks_due:
                 self._acks_due = True
-                self.carrier.call_later(ACK_WAIT_MS, self.ack_wait_over)
+                self.carrier.touch_later(self, ACK_WAIT_MS)
         if local is not None and local.ahead is not None:
             if isinstance(command, Return | Modify):
                 # What comes back goes ahead of what waits, as it does where nothing is read ahead.
@@ -205,12 +208,18 @@ class GroupClient:
             if local.ahead.unsent:
                 self._send_ahead(local, local.ahead)
 
+    def holds_acks(self) -> bool:
+        """Return whether acknowledgements wait; else nothing has to call `ack_wait_over`."""
+        self._acks_due = self._ack_since_ms >= 0
+        return self._acks_due
+
     def ack_wait_over(self) -> None:
         """Send the acknowledgements that nothing else has taken along, when they have waited.
 
         1. An acknowledgement waits.  2. A publish takes it along, at 1 ms.  3. The next one comes
         at 9 ms, just before the timer: it waits for the next publish, too. At a steady pace each
-        timer would cost an entry otherwise.
+        timer would cost an entry otherwise. So would each queue, where acknowledgements of many
+        wait: what has waited for more than half of the time is sent with the others.
         """
         self._acks_due = False
         if not self.uplink.waiting:
@@ -219,9 +228,9 @@ class GroupClient:
         left_ms = 0
         if self._ack_since_ms >= 0:
             left_ms = self._ack_since_ms + ACK_WAIT_MS - self.carrier.now_ms()
-        if left_ms > 0:
+        if 2 * left_ms > ACK_WAIT_MS:
             self._acks_due = True
-            self.carrier.call_later(left_ms, self.ack_wait_over)
+            self.carrier.touch_later(self, left_ms)
         else:
             self._touch()
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from tests.instructions.turns import HandClock
 from warren_broker.cluster.client.queue_client import ACK_WAIT_MS, GroupClient, LocalConsumer
 from warren_broker.cluster.client.uplink import InFlight, Sent, Uplink
+from warren_broker.cluster.cluster import Cluster
 from warren_machines.queue.commands import Delivery, Return, SessionDown, Settle
 from warren_machines.queue.ready.limits import WINDOW_BYTES
+from warren_raft.runtime.loop import Loop
 from warren_raft.versions import NEWEST
 from warren_wire.block.block import Block, encode
 
@@ -53,6 +57,9 @@ class Node:
 
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
         self.timers.append((self.now + delay_ms, call))
+
+    def touch_later(self, client: GroupClient, delay_ms: int) -> None:
+        self.timers.append((self.now + delay_ms, client.ack_wait_over))
 
     def now_ms(self) -> int:
         return self.now
@@ -291,3 +298,44 @@ def test_whatever_happens_each_is_sent_once_in_order_and_the_count_is_right(seed
     sent += node.turn()
     sent += node.wait()
     assert settled(*node.submissions) == acked and node.local.unsettled == len(waiting)
+
+
+def test_what_waits_for_many_queues_leaves_in_one_turn() -> None:
+    """A turn, a write and a message to each peer for each queue, where one is enough."""
+    node = Node()
+    node.delivered(2)
+    node.ack(0)
+    node.now += ACK_WAIT_MS // 2  # the timer of another queue
+    node.timers.clear()
+    node.client.ack_wait_over()
+    assert settled(*node.turn()) == [0]
+    node.ack(1)
+    node.now += ACK_WAIT_MS // 2 - 1
+    node.timers.clear()
+    node.client.ack_wait_over()
+    assert not node.turn(), "it may still leave with a message"
+    assert settled(*node.wait()) == [1]
+
+
+def test_acknowledgements_that_left_in_their_turn_have_no_timer() -> None:
+    clock = HandClock()
+    loop = Loop(clock)
+    cluster = Cluster(loop, lambda observer, on_message: mock.Mock(boot_id=1), 1, 1, mock.Mock())
+    node, other = Node(), Node()
+    for each in (node, other):
+        each.delivered(2)
+        each.touch_later = cluster.touch_later  # type: ignore[method-assign]
+        each.ack(0)
+    node.client.publish(b"", 1, None)
+    node.turn()
+    loop.run_turn(0)
+    other.now = clock.now = clock.now + ACK_WAIT_MS
+    loop.run_turn(0)
+    assert not node.turn()
+    assert settled(*other.turn()) == [0]
+    node.ack(1)
+    loop.run_turn(0)
+    node.now = clock.now = clock.now + ACK_WAIT_MS
+    loop.run_turn(0)
+    assert settled(*node.turn()) == [1], "the next one has"
+    loop.close()
