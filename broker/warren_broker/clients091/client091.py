@@ -35,6 +35,9 @@ from warren_wire.admin.connections import ChannelInfo
 from warren_wire.block.block import Block
 
 TICK_MS = 1000
+PATIENT_AFTER = 8
+PATIENT_BYTES_MAX = 4096
+"""After so many reads in a row of acknowledgements alone, none larger, a socket is patient."""
 DOOR_091: Final = "AMQP 0.9.1"
 
 
@@ -43,6 +46,7 @@ class Client091(ProtocolClient):
 
     Deliveries wait in `_held` while the socket's output is congested.
     _deleting  unanswered queue.delete; cancelled consumers are reported after the answer
+    _acks      how often in a row only acknowledgements were read, with no consumer short of credit
     Invariant: `_held` is empty or the stream is congested.
     """
 
@@ -56,6 +60,7 @@ class Client091(ProtocolClient):
             self._session.state,
         )
         self._ended = False
+        self._acks = 0
         self._deleting = 0
         self._cancelled_later: list[int] = []
         self._throttled = False
@@ -95,8 +100,20 @@ class Client091(ProtocolClient):
         """Process bytes from the socket."""
         self._session.receive(data)
         self._carry_out()
+        if self._session.only_acks and len(data) <= PATIENT_BYTES_MAX:
+            self._acks += 1
+            if self._acks == PATIENT_AFTER:
+                self._stream.be_patient(True)
+        elif self._acks:
+            self._hurry()
         if self._session.state.keyed_bytes:
             self._read_less(self._session.state)
+
+    def _hurry(self) -> None:
+        """Read at once what comes: it is not what was expected, or a consumer waits for it."""
+        if self._acks:
+            self._acks = 0
+            self._stream.be_patient(False)
 
     def closed(self, error: Exception | None) -> None:
         """Handle the end of the socket."""
@@ -530,6 +547,7 @@ class Client091(ProtocolClient):
             guarded_call(self, errors.converted(answer, done)),
             request.cancel_on_failover,
             has_room=self._held.has_room,
+            needs_acks=self._hurry,
         )
 
     def _cancel(self, request: requests.CancelRequest) -> None:

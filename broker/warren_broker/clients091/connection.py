@@ -29,6 +29,7 @@ from warren_wire.amqp091 import codec, methods
 from warren_wire.amqp091.methods import Method
 from warren_wire.errors import Refusal
 from warren_wire.kernel import (
+    ACK,
     AckRun,
     ContentRefused,
     Heartbeat,
@@ -47,13 +48,14 @@ class Connection:
 
     state          shared with the handlers of methods and the channels
     has_published  connection.blocked is sent only to connections that have published
+    only_acks      what came last were acknowledgements, which nothing waits for here
     """
 
     def __init__(
         self, config: ConnectionConfig, view: requests.BrokerView, ids: Ids, number: ConnectionId
     ) -> None:
         self.state = ConnectionState(config, view, ids, number)
-        self.has_published = False
+        self.has_published = self.only_acks = False
         self._blocked_reason = ""
         self._told_blocked = False
         self._head = bytearray()
@@ -84,12 +86,24 @@ class Connection:
             self._look_for_close_ok(data)
             return
         items = state.scanner.feed(data)
+        self.only_acks = False
         if items:
             table = state.scanner.take_table()
+            self.only_acks = isinstance(items[0], AckRun) and self._only_acknowledge(items)
             for item in items:
                 self._take(item, table)
         if state.publishes.to_commit or state.to_share:
             self._end_pass()
+
+    def _only_acknowledge(self, items: Sequence[Item]) -> bool:
+        """Return whether they do: no transaction, and no consumer of the channel waits for that."""
+        for item in items:
+            if not isinstance(item, AckRun) or any(each[0] != ACK for each in item.ranges):
+                return False
+            channel = self.state.channels.get(item.channel)
+            if channel is None or channel.shares or channel.tx is not None:
+                return False
+        return True
 
     def _wrong_header(self) -> None:
         """Answer with the supported version and close, as the specification requires."""

@@ -31,6 +31,10 @@ HEARD_BYTES_FEW = 4 << 10
 """A turn that has read less than that from clients looks at the sockets once more: it is a message
 or two, and what others do because of the one before comes at the same moment. Where there is more,
 turns are full by themselves."""
+PATIENT_MS = 5
+PATIENT_MS_MAX = 12
+"""Patient sockets are looked at that long after the last look: in a turn in which a client was
+heard, and in a turn of its own."""
 REPLACE_S = 0.1
 """A job that holds the loop's thread for once to twice that long keeps it; another takes over."""
 SEATS_MAX = 16
@@ -136,6 +140,7 @@ class WatchedSocket:
 
     on_error  called with what `readable` or `writable` raised; it must end the connection;
               None: the exception ends the loop
+    patient   what comes may wait for PATIENT_MS_MAX
     """
 
     loop: Loop
@@ -144,12 +149,25 @@ class WatchedSocket:
     writable: Callable[[], None] | None
     on_error: Callable[[Exception], None] | None
     events: int
+    patient: bool = False
 
     def watch(self, events: int) -> None:
         """Wait for READ, WRITE, both or neither from now on."""
+        if events & WRITE:
+            self.be_patient(False)
         if events != self.events:
             self.events = events
-            self.loop._epoll.modify(self.fd, events)
+            self._poll().modify(self.fd, events)
+
+    def be_patient(self, patient: bool) -> None:
+        """Let what comes wait for other work, see `Loop`; not while it waits to be writable."""
+        if patient != self.patient and not (patient and self.events & WRITE):
+            self._poll().unregister(self.fd)
+            self.patient = patient
+            self._poll().register(self.fd, self.events)
+
+    def _poll(self) -> select.epoll:
+        return self.loop._patient if self.patient else self.loop._epoll
 
     def close(self) -> None:
         """Stop watching; call it before the descriptor is closed."""
@@ -170,6 +188,15 @@ class Loop:
     because waking another one costs as much as the write.  2. The disk hangs, and the system call
     does not return.  3. A guard sees that `wait_for` takes too long, and runs the loop itself.
     4. The call returns: its thread finds that it was replaced, posts the outcome, and ends.
+
+    What comes on a patient socket does not begin a turn: 1. A consumer acknowledges each message,
+    and nothing is sent because of that alone.  2. It does so between two messages: the turn's work
+    is little, and its caches are cold.  So patient sockets have a poll of their own (`_patient`).
+    It is read with the publishers' sockets, PATIENT_MS after the last time, or PATIENT_MS_MAX after
+    it if there is no such turn. Where that finds nothing the poll is watched like a socket
+    (`_attends`), until there is something twice within that time: an idle loop does not look.
+    Replayed by tests/raft/runtime/test_loop.py
+
     Invariant: one thread at a time runs the loop, the one with the number `_seat`; the guard
     increments `_seat` only while that thread is inside `wait_for`, which does not touch the loop
 
@@ -185,7 +212,9 @@ class Loop:
         self.turn = 0
         self.heard_bytes = 0
         self.turns, self.lags = Histogram(SECONDS), Histogram(SECONDS)
-        self._epoll = select.epoll()
+        self._epoll, self._patient = select.epoll(), select.epoll()
+        self._attends = False
+        self._looked_ms = self._found_ms = 0
         self._registrations: dict[int, WatchedSocket] = {}
         self._timers: list[tuple[int, int, LoopTimer]] = []
         self._timer_count = 0
@@ -205,6 +234,11 @@ class Loop:
         self._wake_pending = False
         self.now_ms = self.clock.monotonic_ms()
         self.register(self._wake_fd, self._on_wake)
+        patient = self._patient.fileno()
+        self._registrations[patient] = WatchedSocket(
+            self, patient, lambda: self._call_back(self._look()), None, None, READ
+        )
+        self._attend(True)
 
     # ------------------------------------------------------------ registration
 
@@ -227,7 +261,7 @@ class Loop:
     def _unregister(self, registration: WatchedSocket) -> None:
         if self._registrations.get(registration.fd) is registration:
             del self._registrations[registration.fd]
-            self._epoll.unregister(registration.fd)
+            registration._poll().unregister(registration.fd)
 
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> LoopTimer:
         """Call once, `delay_ms` from now."""
@@ -362,34 +396,10 @@ class Loop:
         self.turn += 1
         self.now_ms, began = self.clock.monotonic_ms(), time.monotonic()
         self.heard_bytes = 0
-        registrations, first = self._registrations, ready
-        while ready:
-            for fd, events in ready:
-                registration = registrations.get(fd)
-                if registration is None:
-                    continue
-                try:
-                    if events & ~WRITE:  # hang-ups and errors are found by reading
-                        registration.readable()
-                    if events & WRITE and registration.writable is not None:
-                        if registrations.get(fd) is registration:
-                            registration.writable()
-                except (
-                    Exception
-                ) as error:  # a connection's fault boundary: it ends, the others continue
-                    if registration.on_error is None:
-                        raise
-                    registration.on_error(error)
-            # 1. A confirm and a delivery have left.  2. The publisher answers with a message, and
-            # this turn begins.  3. The consumer's acknowledgement comes 50 µs later.  Unless it is
-            # found here, it is a turn of its own, an entry, and a sync on each node; and while the
-            # leader makes these, the follower's answer to the message waits in its socket.
-            if ready is not first or not 0 < self.heard_bytes < HEARD_BYTES_FEW:
-                break
-            ready = self._epoll.poll(0, POLL_EVENTS_MAX)
-            if ready:
-                read = dict(first)  # once per turn, or one that always has more would starve others
-                ready = [one for one in ready if one[0] not in read]
+        if ready:
+            self._call_back(ready)
+        if (self.heard_bytes or not self._attends) and (more := self._more(ready)):
+            self._call_back(more)
         if self._timers and self._timers[0][0] <= self.now_ms:
             self._run_timers()
         if self._soon:
@@ -399,14 +409,73 @@ class Loop:
         turns.counts[bisect_left(turns.bounds, took)] += 1
         turns.total += took
 
+    def _call_back(self, ready: list[tuple[int, int]]) -> None:
+        registrations = self._registrations
+        for fd, events in ready:
+            registration = registrations.get(fd)
+            if registration is None:
+                continue
+            try:
+                if events & ~WRITE:  # hang-ups and errors are found by reading
+                    registration.readable()
+                if events & WRITE and registration.writable is not None:
+                    if registrations.get(fd) is registration:
+                        registration.writable()
+            except Exception as error:  # the fault boundary of a connection: it ends, no other
+                if registration.on_error is None:
+                    raise
+                registration.on_error(error)
+
+    def _more(self, read: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return what else is to be read in this turn, after the sockets in `read`."""
+        heard, more = self.heard_bytes, []
+        if not self._attends and self.now_ms - self._looked_ms >= (
+            PATIENT_MS if heard else PATIENT_MS_MAX
+        ):
+            more = self._look()
+        # 1. A confirm and a delivery have left.  2. The publisher answers with a message, and
+        # this turn begins.  3. The consumer's acknowledgement comes 50 µs later.  Unless it is
+        # found here, it is a turn of its own, an entry, and a sync on each node; and while the
+        # leader makes these, the follower's answer to the message waits in its socket.
+        if 0 < heard < HEARD_BYTES_FEW:
+            again = self._epoll.poll(0, POLL_EVENTS_MAX)
+            if again:
+                once = dict(read)  # per turn, or one that always has more would starve others
+                more += [one for one in again if one[0] not in once]
+        return more
+
+    def _look(self) -> list[tuple[int, int]]:
+        """Return which patient sockets are ready."""
+        found, now = self._patient.poll(0, POLL_EVENTS_MAX), self.now_ms
+        recently = now - self._found_ms <= PATIENT_MS_MAX
+        if bool(found) and recently and self._attends:
+            self._attend(False)
+        elif not (found or recently or self._attends):
+            self._attend(True)
+        if found:
+            self._found_ms = now
+        self._looked_ms = now
+        return found
+
+    def _attend(self, attends: bool) -> None:
+        self._attends = attends
+        if attends:
+            self._epoll.register(self._patient.fileno(), READ)
+        else:
+            self._epoll.unregister(self._patient.fileno())
+
     def close(self) -> None:
         """Close the loop's own descriptors."""
         self._epoll.close()
+        self._patient.close()
         os.close(self._wake_fd)
 
     def _wait_ms(self, timeout_ms: int | None) -> int | None:
         if self._soon or self._stopping or any(self._stages):
             return 0
+        if not self._attends:
+            left = max(0, self._looked_ms + PATIENT_MS_MAX - self.now_ms)
+            timeout_ms = left if timeout_ms is None else min(left, timeout_ms)
         timers = self._timers
         while timers:
             entry_ms, _, timer = timers[0]

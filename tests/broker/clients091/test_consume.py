@@ -8,6 +8,7 @@ import pamqp.commands as spec
 import pytest
 
 from tests.broker.clients091.peer import Peer, message, messages, run, settles, tags
+from tests.wire.kernel import frames
 from warren_broker.access import requests
 from warren_broker.clients091.state import GETTERS_KEPT
 from warren_machines.queue import commands
@@ -534,3 +535,32 @@ def test_get_of_a_queue_that_is_not_there(peer: Peer) -> None:
     peer.send(spec.Basic.Get(queue="q"))
     peer.answer(requests.GetRequest, errors.no_queue("q", "/"))
     peer.channel_closed(404, "no queue 'q' in vhost '/'", at=(60, 70))
+
+
+def test_it_is_told_whether_only_acknowledgements_came(peer: Peer) -> None:
+    """They may wait in the socket; what else comes, or releases deliveries here, may not."""
+    peer.consume("q", "c")
+    peer.conn.deliver(1001, run(0, 10), messages(10))
+    peer.got()
+    peer.send(spec.Basic.Ack(1))
+    assert peer.conn.only_acks
+    peer.send(spec.Basic.Nack(2))
+    assert not peer.conn.only_acks
+    peer.send(spec.Basic.Ack(4, True))
+    assert peer.conn.only_acks
+    peer.conn.receive(frames.ack(1, 5) + frames.reject(1, 6))
+    assert not peer.conn.only_acks
+    peer.send(spec.Tx.Select())
+    assert not peer.conn.only_acks
+    peer.send(spec.Basic.Ack(7))
+    assert not peer.conn.only_acks, "the commit waits for it"
+
+
+def test_acknowledgements_release_what_a_shared_prefetch_holds(peer: Peer) -> None:
+    peer.send(spec.Basic.Qos(prefetch_count=10, global_=True))
+    peer.got()
+    peer.consume("q", "c")
+    peer.conn.deliver(1001, run(0, 10), messages(10))
+    peer.got()
+    peer.send(spec.Basic.Ack(1))
+    assert not peer.conn.only_acks

@@ -16,7 +16,17 @@ import pytest
 
 from tests.patience import PATIENCE_S
 from tests.raft.runtime.kit import until
-from warren_raft.runtime.loop import HEARD_BYTES_FEW, Listener, Loop, LoopStage, listen
+from warren_raft.runtime.loop import (
+    HEARD_BYTES_FEW,
+    PATIENT_MS,
+    PATIENT_MS_MAX,
+    READ,
+    WRITE,
+    Listener,
+    Loop,
+    LoopStage,
+    listen,
+)
 from warren_raft.runtime.net.stream import READ_BYTES_MIN, Stream
 
 
@@ -125,6 +135,83 @@ def test_what_comes_while_other_sockets_are_read_is_of_the_same_turn() -> None:
     for each in (one, to_one, two, to_two):
         each.close()
     loop.close()
+
+
+class Sockets:
+    """A loop with a patient socket and another one, and what was read."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.loop = Loop(self.clock)
+        self.read = ""
+        self.acks, self.to_acks = socket.socketpair()
+        self.messages, self.to_messages = socket.socketpair()
+        self.watched = self.loop.register(self.acks, self.ack)
+        self.watched.be_patient(True)
+        self.loop.register(self.messages, self.message)
+
+    def ack(self) -> None:
+        self.read += self.acks.recv(1).decode()
+
+    def message(self) -> None:
+        self.read += self.messages.recv(1).decode()
+        self.loop.heard_bytes += 1
+
+    def turn(self, ms: int = 0) -> str:
+        """Let time pass, and run a turn if the loop would not wait; return what it read."""
+        self.clock.now += ms
+        before = self.read
+        self.loop.run_turn(0)
+        return self.read[len(before) :]
+
+    def close(self) -> None:
+        for each in (self.acks, self.to_acks, self.messages, self.to_messages):
+            each.close()
+        self.loop.close()
+
+
+def test_a_patient_socket_begins_no_turn() -> None:
+    """Each acknowledgement was a turn, between two messages."""
+    one = Sockets()
+    one.to_acks.send(b"aaaa")
+    assert one.turn(PATIENT_MS_MAX + 1) == "a", "an idle loop waits for it, too"
+    assert one.turn(PATIENT_MS_MAX) == "a", "and no longer, when there are two within that time"
+    assert one.turn() == "", "level-triggered, but it is not watched"
+    assert one.loop._wait_ms(None) == PATIENT_MS_MAX
+    one.to_messages.send(b"mmm")
+    assert one.turn(PATIENT_MS - 1) == "m"
+    assert one.turn(1) == "ma", "it is of the message's turn"
+    assert one.turn(1) == "m"
+    assert one.turn(PATIENT_MS_MAX - 1) == "a", "or has waited long enough"
+    assert one.turn(PATIENT_MS_MAX - 1) == ""
+    assert one.loop._wait_ms(None) == 1
+    assert one.turn(2) == ""
+    assert one.loop._wait_ms(None) is None, "a look that finds nothing is the last one"
+    one.to_acks.send(b"a")
+    assert one.turn() == "a"
+    one.close()
+
+
+def test_a_patient_socket_is_watched_when_it_must_be() -> None:
+    one = Sockets()
+    one.to_acks.send(b"aaa")
+    assert one.turn(PATIENT_MS_MAX + 1) + one.turn(1) + one.turn() == "aa"
+    one.watched.be_patient(False)
+    assert one.turn() == "a"
+    one.watched.be_patient(True)
+    written: list[int] = []
+    one.watched.writable = lambda: written.append(1)
+    one.watched.watch(READ | WRITE)
+    one.turn()
+    assert written, "it has something to send"
+    one.watched.be_patient(True)
+    assert not one.watched.patient
+    one.watched.watch(READ)
+    one.watched.be_patient(True)
+    one.watched.close()
+    one.to_acks.send(b"a")
+    assert one.turn(PATIENT_MS_MAX) == ""
+    one.close()
 
 
 def test_stages_run_in_order_and_again_when_a_later_one_asks() -> None:

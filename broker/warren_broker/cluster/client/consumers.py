@@ -77,12 +77,12 @@ class Consumers:
         timed_out: Callable[[commands.MsgIds, int | None], None] | None = None,
         activity: Callable[[bool], None] | None = None,
         has_room: Callable[[int], bool] | None = None,
+        needs_acks: Callable[[], None] | None = None,
     ) -> None:
         """Add a consumer; `done` is called before its first message.
 
-        cancel_on_failover  cancel it when another node begins to lead the queue, unless the queue
-                            would be deleted then: an auto-delete one
-        missed, timed_out, activity, has_room  see `LocalConsumer`
+        cancel_on_failover  cancel it when another node begins to lead, unless it is auto-delete
+        missed, timed_out, activity, has_room, needs_acks  see `LocalConsumer`
         """
         if self._queues.deleted(queue):
             done(errors.no_queue(queue.name, queue.vhost))
@@ -107,6 +107,7 @@ class Consumers:
             timed_out=timed_out,
             activity=activity,
             has_room=has_room,
+            needs_acks=needs_acks,
         )
 
         def joined(reply: object) -> None:

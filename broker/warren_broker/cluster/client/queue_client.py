@@ -104,6 +104,8 @@ class LocalConsumer:
     activity     told whether it is the queue's single active one. None: not wanted
     has_room     asked before each delivery; False: `Consumers.resume` is called when there is room.
                  None: there is always room
+    needs_acks   told with each delivery and acknowledgement while half of its credit is used.
+                 None: not wanted
     left_out     it had no room, and deliveries were dropped that the queue holds for it
     resuming     how often the queue was asked to send deliveries again, and has not answered
     given_back   it ends: what has not arrived goes back to the queue, and is not taken any more
@@ -127,6 +129,7 @@ class LocalConsumer:
     activity: Callable[[bool], None] | None = None
     active_index: int = 0
     has_room: Callable[[int], bool] | None = None
+    needs_acks: Callable[[], None] | None = None
     left_out: bool = False
     resuming: int = 0
     given_back: bool = False
@@ -195,6 +198,8 @@ class GroupClient:
         self.uplink.command(command, on_reply)
         if urgent:
             self._touch()
+            if local is not None and local.needs_acks is not None:
+                local.needs_acks()
         else:
             if self._ack_since_ms < 0:
                 self._ack_since_ms = self.carrier.now_ms()
@@ -543,6 +548,8 @@ class GroupClient:
             local.unsettled += count
             size_bytes = block.size_bytes(delivery.first, delivery.last + 1)
             local.window = min(local.limit, WINDOW_BYTES * count // max(1, size_bytes))
+            if local.needs_acks is not None and 2 * local.unsettled >= local.window:
+                local.needs_acks()
             if local.ahead is not None:
                 ahead = local.ahead
                 if ahead.unsent or first_id < ahead.strict_from or ahead.recalled:

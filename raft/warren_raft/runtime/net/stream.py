@@ -312,6 +312,11 @@ class Stream:
         else:
             self._dropped(data)
 
+    def be_patient(self, patient: bool) -> None:
+        """Let what comes wait for other work of the loop, or do not."""
+        if not self.closed:
+            self._registration.be_patient(patient)
+
     def read_little(self) -> None:
         """Read READ_BYTES_MIN at most per turn from now on: what comes takes long to process."""
         self._read_bytes = self._read_bytes_max = READ_BYTES_MIN

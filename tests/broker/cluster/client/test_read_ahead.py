@@ -68,6 +68,9 @@ class Place:
     def call_later(self, delay_ms: int, call: Callable[[], None]) -> None:
         self.timers.append((self.now + delay_ms, call))
 
+    def touch_later(self, client: GroupClient, delay_ms: int) -> None:
+        self.call_later(delay_ms, client.ack_wait_over)
+
     def now_ms(self) -> int:
         return self.now
 
