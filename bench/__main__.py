@@ -31,6 +31,7 @@ from bench.rounds import Plan
 from bench.singles import singles
 from bench.socket_sends import socket_sends
 from bench.start import start
+from bench.turns import turns
 
 LOAD_NAMES = {"loads": [each.name for each in LOADS], "nats": [name for name, _ in NATS_LOADS]}
 """Part → the names that `--load` takes for it."""
@@ -51,6 +52,7 @@ BROKER_PARTS = (
 )
 OTHER_PARTS = (
     "nats",
+    "turns",
     "processes",
     "raft",
     "spark",
@@ -201,6 +203,7 @@ def main() -> int:
         "amqp10": lambda: amqp10(plan),
         "loads": lambda: loads(plan),
         "nats": lambda: nats(plan),
+        "turns": lambda: turns(plan),
         "processes": lambda: node_processes(plan),
         "failover": lambda: brokers.failover(plan),
         "groups": lambda: groups(plan),
