@@ -17,7 +17,7 @@ from typing import Any
 from bench import generator
 from bench.peers import Warren
 from bench.processes import load
-from bench.report import machine, show
+from bench.report import show
 from bench.rounds import Plan
 
 RATES = (100, 1_000)
@@ -60,7 +60,7 @@ def _at(peer: Warren, rate: int, seconds: int) -> list[dict[str, Any]]:
         for calls, pid, earlier in zip(found, pids, before, strict=True):
             calls.update(_used(pid) - earlier)
         running.wait()
-    common = {"msg/s": rate, "load": load(), "machine": machine()}
+    common = {"msg/s": f"{rate:,}", "load": f"{load():.1f}"}
     rows = [
         {"node": "leader" if at == leader else "follower", **common, **_row(each, messages)}
         for at, each in enumerate(found)
