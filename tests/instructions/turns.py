@@ -230,7 +230,7 @@ class Traffic:
     @staticmethod
     def _declare(address: tuple[str, int]) -> RawClient:
         client = RawClient(address)
-        arguments = {"x-queue-type": "quorum"}
+        arguments: Any = {"x-queue-type": "quorum"}
         client.send(method(spec.Queue.Declare(queue=QUEUE, durable=True, arguments=arguments)))
         client.expect(spec.Queue.DeclareOk)
         return client

@@ -74,31 +74,20 @@ class RawClient:
         self.socket = socket.create_connection(address, timeout=TIMEOUT_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.left = b""
-        steps = (
-            lambda: (self.send(PROTOCOL_HEADER), self.expect(spec.Connection.Start)),
-            lambda: (
-                self.send(
-                    method(
-                        spec.Connection.StartOk(
-                            {"capabilities": capabilities or {}},
-                            "PLAIN",
-                            f"\0{user}\0{password}",
-                            "en_US",
-                        ),
-                        0,
-                    )
-                ),
-                self.expect(spec.Connection.Tune),
-            ),
-            lambda: self.send(method(spec.Connection.TuneOk(2047, frame_max, 0), 0)),
-            lambda: (
-                self.send(method(spec.Connection.Open(vhost), 0)),
-                self.expect(spec.Connection.OpenOk),
-            ),
-            lambda: (self.send(method(spec.Channel.Open())), self.expect(spec.Channel.OpenOk)),
+        start_ok = spec.Connection.StartOk(
+            {"capabilities": capabilities or {}}, "PLAIN", f"\0{user}\0{password}", "en_US"
         )
-        for step in steps[: self.STAGES.index(stage)]:
-            step()
+        steps: tuple[tuple[bytes, Any], ...] = (
+            (PROTOCOL_HEADER, spec.Connection.Start),
+            (method(start_ok, 0), spec.Connection.Tune),
+            (method(spec.Connection.TuneOk(2047, frame_max, 0), 0), None),
+            (method(spec.Connection.Open(vhost), 0), spec.Connection.OpenOk),
+            (method(spec.Channel.Open()), spec.Channel.OpenOk),
+        )
+        for data, answer in steps[: self.STAGES.index(stage)]:
+            self.send(data)
+            if answer is not None:
+                self.expect(answer)
 
     def __enter__(self) -> RawClient:
         return self
