@@ -303,14 +303,14 @@ def test_messages_are_looked_at_moved_and_purged(ui: Chromium, http: HttpClient)
     ui.submit("form[data-form=publish]", headers="[")
     ui.sees("Headers: this is no JSON")
     ui.click("Purge messages", ".panel")
-    ui.click("Cancel", "dialog")
+    ui.click("Cancel", "dialog[open]")
     assert messages(http, "to") == 6
     ui.click("Purge messages", ".panel")
-    ui.click("Purge messages", "dialog")
+    ui.click("Purge messages", "dialog[open]")
     ui.sees("The messages are deleted.")
     fact(ui, "Ready", 0)
     ui.click("Delete queue", ".panel")
-    ui.click("Delete queue", "dialog")
+    ui.click("Delete queue", "dialog[open]")
     ui.until("window.location.hash === '#/queues'", "the list of queues")
     assert http("GET", f"/queues/{ROOT}/to").status == 404
 
@@ -339,7 +339,7 @@ def test_what_is_set_in_forms_is_there(ui: Chromium, http: HttpClient) -> None:
     ui.submit("form[data-form=publish]", routing_key="b")
     ui.sees("no queue is bound for it")
     ui.click('Unbind x to made with key "a.#"')
-    ui.click("Unbind", "dialog")
+    ui.click("Unbind", "dialog[open]")
     ui.sees("The binding is removed.")
     assert http.get(f"/exchanges/{ROOT}/x/bindings/source") == []
 
@@ -362,7 +362,7 @@ def test_what_is_set_in_forms_is_there(ui: Chromium, http: HttpClient) -> None:
     ui.sees("Policy p is set.")
     ui.sees("max-length: 3")
     ui.click("Delete p of vhost /")
-    ui.click("Delete", "dialog")
+    ui.click("Delete", "dialog[open]")
     ui.sees("Policy p is deleted.")
     assert http.get("/policies") == []
 
@@ -505,7 +505,7 @@ def test_the_overview_finishes_an_upgrade(ui: Chromium) -> None:
     go(ui, "")
     ui.click("Finish the upgrade")
     ui.sees("Raise the cluster to version 2?")
-    ui.click("Finish the upgrade", "dialog")
+    ui.click("Finish the upgrade", "dialog[open]")
     ui.sees("The cluster has version 2.")
 
 
@@ -533,7 +533,7 @@ def test_shovels_and_federation_say_what_is_wrong_and_are_handled(
     ui.click("Restart s")
     ui.sees("s is restarted.")
     ui.click("Delete s")
-    ui.click("Delete", "dialog")
+    ui.click("Delete", "dialog[open]")
     ui.sees("No shovels.")
     assert http.get("/shovels") == []
 
@@ -548,7 +548,7 @@ def test_shovels_and_federation_say_what_is_wrong_and_are_handled(
     http("DELETE", f"/policies/{ROOT}/f")
     ui.sees("No links")
     ui.click("Delete upstream up of vhost /")
-    ui.click("Delete", "dialog")
+    ui.click("Delete", "dialog[open]")
     ui.sees("The upstream up is deleted.")
 
 
@@ -711,7 +711,7 @@ def test_a_node_out_of_reach_and_a_killed_leader_are_told_and_recover(
     cluster.start(leader)
     fact(ui, "State", "running")
     ui.click("Drain", "main")
-    ui.click("Drain", "dialog")
+    ui.click("Drain", "dialog[open]")
     fact(ui, "State", "in maintenance")
     ui.click("Revive", "main")
     fact(ui, "State", "running")

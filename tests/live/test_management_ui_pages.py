@@ -269,7 +269,7 @@ def test_dead_letters_are_grouped_repaired_redriven_and_undone(
     ui.run(f"({area}.value = 'repaired')")
     ui.click("Redrive as repaired")
     ui.sees("it goes back with this body")
-    ui.click("Redrive as repaired", "dialog")
+    ui.click("Redrive as repaired", "dialog[open]")
     eventually(lambda: ready("shop") == 1, "it is back")
     (back,) = http.get(f"/queues/{ROOT}/shop/messages")["messages"]
     assert back["body"] == "repaired"
@@ -277,14 +277,14 @@ def test_dead_letters_are_grouped_repaired_redriven_and_undone(
     ui.submit("form[data-form=job]", action="redrive", hours="2")
     ui.sees("3 ready messages go back to the queues in which each of them died")
     ui.sees("For 2 h after its end the job can be undone.")
-    ui.click("Begin", "dialog")
+    ui.click("Begin", "dialog[open]")
     eventually(lambda: ready("shop") == 4, "all are back")
     go(ui, "jobs")
     ui.sees("can be undone for 1 h 59 min")
     job = max(one["job"] for one in http.get("/jobs"))
     ui.click(f"Undo job {job} of grave")
-    ui.sees("3 messages come back to grave")
-    ui.click("Undo", "dialog")
+    ui.sees("Of 3 messages those come back to grave")
+    ui.click("Undo", "dialog[open]")
     ui.sees("undone")
     eventually(lambda: (ready("grave"), ready("shop")) == (3, 1), "they are dead letters again")
     ui.click(f"Forget job {job} of grave")
@@ -315,10 +315,10 @@ def test_claims_are_released_settled_and_forgotten(
         ui.sees("work")
         ui.click("Release: query-1 of work")
         ui.sees("up to 4 claimed messages of work are ready again, and may be read twice")
-        ui.click("Cancel", "dialog")
+        ui.click("Cancel", "dialog[open]")
         assert ready() == 6
         ui.click("Release: query-1 of work")
-        ui.click("Release", "dialog")
+        ui.click("Release", "dialog[open]")
         ui.sees("4 messages are ready again.")
         assert ready() == 10
 
@@ -327,12 +327,12 @@ def test_claims_are_released_settled_and_forgotten(
         go(ui, "queues/%2F/work")
         ui.click("Settle: query-1 of work")
         ui.sees("their messages are taken as done, and leave the queue for good")
-        ui.click("Settle", "dialog")
+        ui.click("Settle", "dialog[open]")
         ui.sees("3 messages are settled.")
         assert ready() == 7 == http.get(f"/queues/{ROOT}/work")["messages"]
         ui.click("Forget: query-1 of work")
         ui.sees("a query with this reader begins anew")
-        ui.click("Forget", "dialog")
+        ui.click("Forget", "dialog[open]")
         eventually(lambda: not Admin(connection).claims.readers("work"), "it is forgotten")
         ui.until("!document.body.innerText.includes('query-1')", "and not shown any more")
 
@@ -348,7 +348,7 @@ def test_sinks_are_shown_and_forgotten(cluster: LocalCluster, ui: Chromium, chan
         ui.sees("sink-1")
         ui.click("Forget run run-1 of sink sink-1")
         ui.sees("2 staged messages are dropped")
-        ui.click("Forget", "dialog")
+        ui.click("Forget", "dialog[open]")
         ui.sees("1 forgotten, 2 messages dropped.")
         assert Admin(connection).sinks.list("output").total == 0
 
@@ -374,7 +374,7 @@ def test_priorities_age_members_and_delayed_messages(
     ui.sees("59 min")
     ui.click("All now")
     ui.sees("Make the 1 delayed messages ready now?")
-    ui.click("All now", "dialog")
+    ui.click("All now", "dialog[open]")
     ui.sees("1 messages are ready.")
     fact(ui, "Ready", 4)
     follower = ui.until(
@@ -383,7 +383,7 @@ def test_priorities_age_members_and_delayed_messages(
         "a follower that may lead",
     )
     ui.click(follower)
-    ui.click("Lead", "dialog")
+    ui.click("Lead", "dialog[open]")
     node = follower.removeprefix("Lead: ")
     ui.sees(f"{node} leads parts.")
     assert http.get(f"/queues/{ROOT}/parts")["leader"] == node
