@@ -382,5 +382,5 @@ TARGETS = (
     Target("properties", property_lists, property_seeds, compiled=True),
     Target("block", block, block_seeds, compiled=True),
     Target("sections", sections, sections_seeds, compiled=True),
-    Target("input_frames", input_frames, input_frames_seeds, compiled=True),
+    Target("input-frames", input_frames, input_frames_seeds, compiled=True),
 )

@@ -129,6 +129,7 @@ def test_no_extra_is_for_the_project_itself() -> None:
         "broker",
         "backup",
         "oauth2",
+        "otel",
         "connector",
         "spark3",
         "spark",

@@ -9,6 +9,7 @@ T = TypeVar("T")
 
 compiled = False
 Py_ssize_t = longlong = uint = ulonglong = int
+bint = bool
 
 
 def cclass(cls: T) -> T:

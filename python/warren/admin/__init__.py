@@ -199,6 +199,7 @@ class BindingCalls(AdminCalls):
     """Bindings of the connection's vhost."""
 
     list = call(exchanges.ListBindingsRequest)
+    page = call(queue_pages.PageBindingsRequest)
     put = call(exchanges.BindRequest)
 
     def delete(

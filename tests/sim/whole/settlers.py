@@ -30,8 +30,10 @@ PAUSE_MS = 300
 class _Connection:
     """A driver's connection to a node, with every right; the node pauses before each step.
 
-    It is its own `broker` and `queues`.
+    It is its own `broker` and `queues`, which traces nothing.
     """
+
+    traced_claims = None
 
     def __init__(self, person: Person, process: Process) -> None:
         self.person = person
