@@ -39,9 +39,11 @@ SOUGHT_LONG = frozenset(
         "the-dead-keep-their-messages",
         "a-drop-takes-every-attempt",
         "a-member-goes-before-it-was-let-go",
+        "a-closed-batch-is-published",
+        "what-can-be-read-is-on-the-disk",
     )
 )
-"""Planted bugs of which the first world with a find is large."""
+"""Planted bugs of which the first world with a find is large, or has to be sought."""
 SCRIPT = """
 from sim.run import Kind, run_seed
 for kind in (Kind(), Kind(whole=True)):
